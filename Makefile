@@ -1,0 +1,94 @@
+# Everything a fresh checkout needs. `make help` lists the targets.
+#
+# Variables (give them on the command line or in the environment):
+#   PYTHON      the interpreter that .venv is made from: 3.10, 3.11 or 3.12
+#   TORCH_ARGS  extra pip arguments for PyTorch, for example an index of CPU-only
+#               builds; the default index may hold a CUDA build of several GB
+#   PIP_ARGS    extra pip arguments for every install
+#   PYTEST_ARGS, DEMO_ARGS  passed on to pytest and to `specswitch demo`
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+SGLANG_VERSION := 0.5.12.post1
+LOCK := requirements/cpu-$(SGLANG_VERSION)
+TORCH_ARGS ?=
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+DEMO_ARGS ?= --out demo-report
+
+BIN := $(VENV)/bin
+# In a log without a terminal, pip's bars are thousands of useless lines.
+PIP = $(BIN)/python -m pip --disable-pip-version-check install $(if $(CI),--quiet --progress-bar off) $(PIP_ARGS)
+
+.PHONY: help venv demo test test-unit lint format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environment -----------------------------------------------------------
+
+venv: $(VENV)/.installed ## Create or update .venv (2.7 GB with a CPU build of PyTorch)
+
+$(VENV)/.created:
+	@$(PYTHON) scripts/check_python.py
+	@echo "[1/4] creating $(VENV) from $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# PyTorch comes first and by itself: it is the one package that has CPU and CUDA
+# builds of the same version, so it is the one for which TORCH_ARGS is meant.
+$(VENV)/.locked: $(VENV)/.created $(LOCK).txt
+	@echo "[2/4] installing PyTorch"
+	@$(PIP) $(TORCH_ARGS) "$$(grep -o '^torch==[^ ;]*' $(LOCK).txt)"
+	@echo "[3/4] installing the pinned packages of $(LOCK).txt"
+	@$(PIP) $(TORCH_ARGS) -r $(LOCK).txt
+	@touch $@
+
+# Without dependencies: SGLang pins CUDA packages that a CPU cannot install, and
+# what it imports on a CPU is in the lock file.
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	@echo "[4/4] installing SGLang $(SGLANG_VERSION) and specswitch"
+	@$(PIP) --no-deps "sglang==$(SGLANG_VERSION)"
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: ## Resolve the .in file to exact versions again (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
+	@cd requirements && uv pip compile --universal --python-version 3.10 --only-binary :all: \
+		--annotation-style line --custom-compile-command "make lock" --quiet \
+		$(addprefix --no-emit-package ,$(CUDA_PACKAGES)) \
+		$(notdir $(LOCK)).in --output-file $(notdir $(LOCK)).txt
+
+# Which of these are needed depends on the build of PyTorch, which pins them itself.
+CUDA_PACKAGES := cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
+	cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 \
+	nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+
+# --- what to do with it ----------------------------------------------------
+
+demo: venv ## Serve a tiny model under changing load; writes demo-report/
+	@$(BIN)/specswitch demo $(DEMO_ARGS)
+
+test: venv ## All tests that run without a GPU
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-unit: venv ## Unit, property and CLI tests only (seconds)
+	@$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+lint: venv ## Ruff (rules and format) and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: venv ## Let ruff fix and format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean: ## Remove .venv, caches and reports
+	rm -rf $(VENV) demo-report dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
