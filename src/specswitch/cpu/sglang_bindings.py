@@ -1,0 +1,138 @@
+"""Where the CPU versions are bound in each supported SGLang release: the one module with its names.
+
+A function here receives a module that has just been imported, before any other module copied names from it.
+To support another release, add its table to `BINDINGS`; functions whose targets did not move can be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from specswitch.cpu import environment
+
+Binding = Callable[[ModuleType], None]
+
+
+def _eagle_utils(module: Any) -> None:
+    from specswitch.cpu import tree, verify
+
+    module.sgl_build_tree_kernel_efficient = tree.build_tree_kernel_efficient
+
+    # The engine's function knows CUDA, HIP, MUSA and NPU; on anything else it returns its outputs unwritten
+    # (speculative/eagle_utils.py:188), so the whole function is replaced.
+    def verify_tree_greedy_func(
+        predicts: Any,
+        accept_index: Any,
+        accept_token_num: Any,
+        candidates: Any,
+        retrieve_index: Any,
+        retrieve_next_token: Any,
+        retrieve_next_sibling: Any,
+        target_predict: Any,
+        topk: int = -1,
+    ) -> tuple[Any, Any, Any]:
+        verify.verify_tree_greedy(
+            predicts,
+            accept_index,
+            accept_token_num,
+            candidates,
+            retrieve_index,
+            retrieve_next_token,
+            retrieve_next_sibling,
+            target_predict,
+        )
+        return predicts, accept_index, accept_token_num
+
+    module.verify_tree_greedy_func = verify_tree_greedy_func
+
+
+def _eagle_info_v2(module: Any) -> None:
+    from specswitch.cpu import cache_locs, renorm, verify
+
+    module.top_k_renorm_prob = renorm.top_k_renorm_prob
+    module.top_p_renorm_prob = renorm.top_p_renorm_prob
+    module.tree_speculative_sampling_target_only = verify.tree_speculative_sampling_target_only
+    # Read by assign_extend_cache_locs_func() alone (speculative/eagle_info_v2.py:549), which returns None when no
+    # branch fits; this makes it launch the kernel below, or the real one in the interpreter.
+    module._is_cuda = True
+    if not environment.triton_interpreted():
+        _replace_kernels(
+            module,
+            cache_locs,
+            "assign_draft_cache_locs_page_size_1",
+            "assign_extend_cache_locs",
+            "fill_accepted_out_cache_loc",
+            "fill_bonus_tokens",
+        )
+
+
+def _spec_utils(module: Any) -> None:
+    from specswitch.cpu import cache_locs
+
+    if not environment.triton_interpreted():
+        _replace_kernels(module, cache_locs, "assign_req_to_token_pool")
+
+
+def _draft_utils(module: Any) -> None:
+    # The factory has no entry for torch_native (speculative/draft_utils.py:42).
+    def create_decode_backend(self: Any) -> Any:
+        # With one step the draft model is never run in decode mode (eagle_worker_v2.py:355).
+        if self.speculative_num_steps == 1:
+            return None
+        from specswitch.cpu.attention import CpuMultiStepDraftBackend
+
+        return CpuMultiStepDraftBackend(
+            self.draft_model_runner, self.topk, self.speculative_num_steps
+        )
+
+    def create_draft_extend_backend(self: Any) -> Any:
+        from specswitch.cpu.attention import CpuAttnBackend
+
+        return CpuAttnBackend(self.draft_model_runner)
+
+    module.DraftBackendFactory.create_decode_backend = create_decode_backend
+    module.DraftBackendFactory.create_draft_extend_backend = create_draft_extend_backend
+
+
+def _torch_native_backend(module: Any) -> None:
+    # attention_registry.py:128 takes the class from this module each time a back end is made.
+    from specswitch.cpu.attention import CpuAttnBackend
+
+    module.TorchNativeAttnBackend = CpuAttnBackend
+
+
+def _memory_pool(module: Any) -> None:
+    # Compiles and launches a Triton kernel on construction (mem_cache/memory_pool.py:850); move_kv_cache() does not
+    # use it when SGLANG_NATIVE_MOVE_KV_CACHE is set.
+    module.MHATokenToKVPool._init_kv_copy_and_warmup = lambda self: None
+
+
+def _model_runner(module: Any) -> None:
+    # On ARM it would call operators of sgl_kernel to bind threads to cores (model_executor/model_runner.py:1234).
+    module._is_cpu_arm64 = False
+
+
+def _replace_kernels(module: Any, source: Any, *names: str) -> None:
+    for name in names:
+        if not hasattr(module, name):
+            raise AttributeError(
+                f"{module.__name__} has no kernel {name}: this SGLang release needs its own bindings"
+            )
+        setattr(module, name, source.Launchable(getattr(source, name)))
+
+
+_SRT = "sglang.srt."
+
+BINDINGS: Mapping[str, Mapping[str, Binding]] = {
+    "0.5.12.post1": {
+        _SRT + "speculative.eagle_utils": _eagle_utils,
+        _SRT + "speculative.eagle_info_v2": _eagle_info_v2,
+        _SRT + "speculative.spec_utils": _spec_utils,
+        _SRT + "speculative.draft_utils": _draft_utils,
+        _SRT + "layers.attention.torch_native_backend": _torch_native_backend,
+        _SRT + "mem_cache.memory_pool": _memory_pool,
+        _SRT + "model_executor.model_runner": _model_runner,
+    },
+}

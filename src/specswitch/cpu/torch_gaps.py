@@ -1,0 +1,51 @@
+"""What SGLang asks of torch unconditionally and a CPU build cannot do.
+
+Both functions replaced here order work between CUDA streams or wait for it. On a CPU every operation has finished when
+its call returns, so doing nothing is the exact equivalent.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from specswitch.cpu import environment
+from specswitch.cpu.errors import CpuEngineError
+
+
+def refuse_cuda(forced: bool) -> None:
+    """Makes sure that the engine will not find a GPU.
+
+    Raises:
+        CpuEngineError: CUDA is present and was not hidden, or can no longer be hidden.
+    """
+    if not torch.cuda.is_available():
+        return
+    if forced:
+        raise CpuEngineError(
+            "CUDA is already in use in this process: set CUDA_VISIBLE_DEVICES= before it starts"
+        )
+    raise CpuEngineError(
+        f"CUDA is present: unset {environment.ENABLE} to use the GPU, or set {environment.ENABLE}=force to hide it"
+    )
+
+
+def fill() -> None:
+    """Replaces, for this process, the torch functions that need CUDA with ones that return at once."""
+    # overlap_utils.py:146 and eagle_worker_v2.py:975 keep a tensor alive for another stream; torch has no CPU kernel.
+    torch.Tensor.record_stream = _record_stream  # type: ignore[method-assign]
+    # set_embed() and set_embed_and_head() in models/llama*.py call it for any device that is not an XPU.
+    torch.cuda.synchronize = _synchronize  # type: ignore[assignment]
+    # The variable is read when torch._dynamo is first imported, which may have happened already.
+    dynamo_config = sys.modules.get("torch._dynamo.config")
+    if dynamo_config is not None:
+        dynamo_config.disable = True  # type: ignore[attr-defined]
+
+
+def _record_stream(self: torch.Tensor, stream: object) -> None:
+    return None
+
+
+def _synchronize(device: object = None) -> None:
+    return None
