@@ -1,12 +1,13 @@
 """Attention in PyTorch that also understands the two batch shapes of speculation.
 
-SGLang's ``torch_native`` back end computes plain prefill and decode. Verification needs a mask per request (the tree),
-and each draft step needs its own KV length: the draft model runs several single-token steps on one batch whose
-``seq_lens`` do not advance (speculative/eagle_worker_v2.py:450 in SGLang 0.5.12.post1).
+SGLang's ``torch_native`` back end computes plain prefill and decode. Verification needs a mask per
+request (the tree), and each draft step needs its own KV length: the draft model runs several
+single-token steps on one batch whose ``seq_lens`` do not advance
+(speculative/eagle_worker_v2.py:450 in SGLang 0.5.12.post1).
 
-Requests are computed one at a time, on purpose. Attention of a request then never depends on which others are in the
-batch, so greedy output can be compared token by token between runs that batch differently. The page size does not
-matter: the request table lists a slot for every position.
+Requests are computed one at a time, on purpose. Attention of a request then never depends on which
+others are in the batch, so greedy output can be compared token by token between runs that batch
+differently. The page size does not matter: the request table lists a slot for every position.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class RequestPlan:
     Attributes:
         rows: its rows among the queries of the batch.
         slots: [kv_len] int64, KV slot of each position it may see.
-        mask: [len(rows), kv_len] bool, True where a row sees a position; None when every row sees all of them.
+        mask: [len(rows), kv_len] bool, True where a row sees a position; None when every row sees
+            all of them.
     """
 
     rows: slice
@@ -45,8 +47,8 @@ class CpuAttnBackend(TorchNativeAttnBackend):
 
     Args:
         model_runner: the runner whose layers this serves.
-        draft_step: number of the draft step this instance serves; None for a target or draft-extend pass. In step i a
-            request sees i + 1 positions more than its ``seq_lens``.
+        draft_step: number of the draft step this instance serves; None for a target or draft-extend
+            pass. In step i a request sees i + 1 positions more than its ``seq_lens``.
     """
 
     def __init__(self, model_runner: ModelRunner, draft_step: int | None = None) -> None:
@@ -97,7 +99,10 @@ class CpuAttnBackend(TorchNativeAttnBackend):
         forward_batch: ForwardBatch,
         save_kv_cache: bool = True,
     ) -> torch.Tensor:
-        """Attention of a batch with one row per request: plain decode or a draft step. Shapes as in `forward_extend`."""
+        """Attention of a batch with one row per request: plain decode or a draft step.
+
+        Shapes as in `forward_extend`.
+        """
         if layer.is_cross_attention:
             return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache)
         return self._forward(q, k, v, layer, forward_batch, save_kv_cache)
@@ -171,7 +176,8 @@ class CpuMultiStepDraftBackend:
         speculative_num_steps: draft steps.
 
     Raises:
-        NotImplementedError: `topk` is above 1: sibling branches would share KV slots in this layout.
+        NotImplementedError: `topk` is above 1: sibling branches would share KV slots in this
+            layout.
     """
 
     def __init__(self, model_runner: ModelRunner, topk: int, speculative_num_steps: int) -> None:
@@ -226,7 +232,7 @@ def _causal_mask(rows: int, kv_len: int) -> torch.Tensor | None:
 
 
 def _split_tree_mask(flat: torch.Tensor, nodes: int, kv_lens: list[int]) -> list[torch.Tensor]:
-    """Cuts the engine's flat mask (tree.FULL_MASK layout) into one [nodes, kv_len] mask per request."""
+    """Cuts the engine's flat mask (FULL_MASK layout) into one [nodes, kv_len] mask each."""
     masks, offset = [], 0
     for kv_len in kv_lens:
         masks.append(flat[offset : offset + nodes * kv_len].view(nodes, kv_len))

@@ -1,11 +1,12 @@
 """What ``specswitch-cpu.pth`` imports at interpreter start when ``SPECSWITCH_CPU`` is set.
 
-A ``.pth`` file is the one mechanism that reaches all of ``sglang serve``, ``python -m sglang.launch_server``, a
-user's script and the processes that multiprocessing spawns from them. SGLang's own plug-in entry point comes too late:
-``import sglang`` already fails on missing CUDA packages, and it reads ``SGLANG_USE_CPU_ENGINE`` before plug-ins load.
+A ``.pth`` file is the one mechanism that reaches all of ``sglang serve``, ``python -m
+sglang.launch_server``, a user's script and the processes that multiprocessing spawns from them.
+SGLang's own plug-in entry point comes too late: ``import sglang`` already fails on missing CUDA
+packages, and it reads ``SGLANG_USE_CPU_ENGINE`` before plug-ins load.
 
-Only a watch on the name ``sglang`` is set up here. A process that never imports it (pip, a test of other code) pays
-nothing more, and torch is not imported.
+Only a watch on the name ``sglang`` is set up here. A process that never imports it (pip, a test of
+other code) pays nothing more, and torch is not imported.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def arm() -> None:
 def arm_if_requested() -> None:
     """Calls `arm` unless ``SPECSWITCH_CPU`` is unset or off.
 
-    A value that is not understood arms as well, so that it is reported where ``sglang`` is used rather than in every
-    Python process of the shell.
+    A value that is not understood arms as well, so that it is reported where ``sglang`` is used
+    rather than in every Python process of the shell.
     """
     try:
         wanted = environment.requested() is not None

@@ -1,8 +1,10 @@
-"""The small Triton kernels of speculative decoding in PyTorch: copies between KV slot lists and the request table.
+"""The small Triton kernels of speculative decoding in PyTorch: copies between KV slot lists and the
+request table.
 
-Each function has the arguments of the kernel it stands for (SGLang 0.5.12.post1: speculative/eagle_info_v2.py and
-speculative/spec_utils.py) and writes the same memory. ``req_to_token`` is [requests, context] int32: the KV slot of
-each position of each request. `Launchable` gives them the ``kernel[grid](...)`` form of a Triton kernel.
+Each function has the arguments of the kernel it stands for (SGLang 0.5.12.post1:
+speculative/eagle_info_v2.py and speculative/spec_utils.py) and writes the same memory.
+``req_to_token`` is [requests, context] int32: the KV slot of each position of each request.
+`Launchable` gives them the ``kernel[grid](...)`` form of a Triton kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import torch
 
 
 class Launchable:
-    """Lets ``kernel[grid](...)`` call a plain function once; the grid, one program per request, is not needed."""
+    """Lets ``kernel[grid](...)`` call a plain function once.
+
+    The grid, one program per request, has no meaning here: the function covers the batch.
+    """
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
@@ -80,7 +85,8 @@ def assign_req_to_token_pool(
     pool_len: int,
     bs_upper: int,
 ) -> None:
-    """Writes a flat list of slots to positions start..end-1 of each request: the inverse of `assign_extend_cache_locs`.
+    """Writes a flat list of slots to positions start..end-1 of each request: the inverse of
+    `assign_extend_cache_locs`.
 
     Args:
         req_pool_indices: [bs] int, row of each request in the table.
@@ -104,7 +110,8 @@ def fill_bonus_tokens(
     """Picks each request's last accepted token, from which the next draft starts.
 
     Args:
-        accept_tokens: [bs, num_draft_tokens] int32 in row-major order, accepted tokens from the left.
+        accept_tokens: [bs, num_draft_tokens] int32 in row-major order, accepted tokens from the
+            left.
         accept_lens: [bs] int32, accepted tokens, at least 1.
         bonus_tokens: [bs] int32, written.
         num_draft_tokens: row length of `accept_tokens`.

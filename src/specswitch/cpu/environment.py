@@ -1,7 +1,7 @@
 """Reads the variables of the CPU engine and sets those that SGLang, torch and Triton need for it.
 
-Everything a user would otherwise have to know is set here, before ``sglang`` is imported, so that ``SPECSWITCH_CPU=1``
-is the only thing to remember. Variables pass to child processes by themselves.
+Everything a user would otherwise have to know is set here, before ``sglang`` is imported, so that
+``SPECSWITCH_CPU=1`` is the only thing to remember. Variables pass to child processes by themselves.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def triton_interpreted() -> bool:
 
 
 def prepare(force: bool) -> None:
-    """Sets the variables that must be in place before ``sglang`` (and, for some, ``triton``) is imported.
+    """Sets the variables that must be in place before ``sglang`` (and, for some, ``triton``) is
+    imported.
 
     Variables a user has set are kept, except where another value cannot work.
 
@@ -54,18 +55,21 @@ def prepare(force: bool) -> None:
     os.environ[ENABLE] = "force" if force else "1"
     # is_cpu() reads it once, at import (utils/common.py:181).
     os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
-    # move_kv_cache() otherwise launches a Triton kernel that takes raw pointers (mem_cache/memory_pool.py:1087).
+    # move_kv_cache() otherwise launches a Triton kernel that takes raw pointers
+    # (mem_cache/memory_pool.py:1087).
     os.environ["SGLANG_NATIVE_MOVE_KV_CACHE"] = "1"
-    # select_top_k_tokens() and others are under torch.compile, whose CPU back end needs a C++ compiler at run time.
+    # select_top_k_tokens() and others are under torch.compile, whose CPU back end needs a C++
+    # compiler at run time.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     # Several processes share few cores, and a tiny model has no matrix worth splitting.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if triton_interpreted():
         if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
             raise CpuEngineError(
-                f"{TRITON}=1 needs TRITON_INTERPRET=1 before triton is imported: set it for the process"
+                f"{TRITON}=1 came after triton was imported: set TRITON_INTERPRET=1 as well"
             )
         os.environ["TRITON_INTERPRET"] = "1"
     if force:
-        # Read by the driver when CUDA is first touched, which is why the check for CUDA comes after this.
+        # Read by the driver when CUDA is first touched, which is why the check for CUDA comes after
+        # this.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

@@ -1,4 +1,4 @@
-"""The one exception of this package, apart so that every module can raise it without importing another."""
+"""The one exception of this package, apart so that every module can raise it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Runs functions just before or just after named modules are imported.
 
-SGLang binds its kernels by ``from ... import name``, so a replacement must be in place after the defining module ran
-and before the next module copies the name. Import time is the only moment with that property.
+SGLang binds its kernels by ``from ... import name``, so a replacement must be in place after the
+defining module ran and before the next module copies the name. Import time is the only moment with
+that property.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from types import ModuleType
 
 
 class ImportHooks(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: asks the other finders and wraps the execution of the modules it is told about.
+    """Finds nothing itself: asks the other finders and wraps the execution of the modules it is
+    told about.
 
     Args:
         before: module name -> function called before that module runs.
@@ -30,7 +32,7 @@ class ImportHooks(importlib.abc.MetaPathFinder):
         self._after = dict(after or {})
 
     def activate(self) -> None:
-        """Puts this finder first, ahead of those that would find the module without running the functions."""
+        """Puts this finder ahead of those that find a module without running its functions."""
         sys.meta_path.insert(0, self)
 
     def find_spec(
@@ -51,9 +53,10 @@ class ImportHooks(importlib.abc.MetaPathFinder):
             if after is not None:
                 after(module)
 
-        # On the instance rather than in a wrapping loader: a loader belongs to one module, and readers of
-        # ``__spec__.loader`` (importlib.resources, inspect) must keep the type they know.
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        # On the instance rather than in a wrapping loader: a loader belongs to one module, and
+        # readers of ``__spec__.loader`` (importlib.resources, inspect) must keep the type they
+        # know.
+        spec.loader.exec_module = exec_module
         return spec
 
     def _find_elsewhere(

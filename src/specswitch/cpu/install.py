@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Mapping
 
 from specswitch.cpu import environment
 from specswitch.cpu.errors import CpuEngineError
+from specswitch.cpu.sglang_bindings import BINDINGS, Binding
 
 _installed = False
 
@@ -22,11 +24,12 @@ def install(force: bool = False) -> None:
     Must run before ``sglang`` is imported. Calling it again does nothing.
 
     Args:
-        force: hide the GPUs of this machine from the process instead of refusing where there are some.
+        force: hide the GPUs of this machine from the process instead of refusing where there are
+            some.
 
     Raises:
-        CpuEngineError: CUDA is present and `force` is False; ``sglang`` is already imported or is a release without
-            bindings here; a variable contradicts the request.
+        CpuEngineError: CUDA is present and `force` is False; ``sglang`` is already imported or is a
+            release without bindings here; a variable contradicts the request.
     """
     global _installed
     if _installed:
@@ -51,8 +54,7 @@ def _being_imported(name: str) -> bool:
     return bool(getattr(spec, "_initializing", False))
 
 
-def _bindings_for_installed_sglang():  # type: ignore[no-untyped-def]
-    from specswitch.cpu.sglang_bindings import BINDINGS
+def _bindings_for_installed_sglang() -> Mapping[str, Binding]:
 
     try:
         version = importlib.metadata.version("sglang")

@@ -1,7 +1,8 @@
 """Where the CPU versions are bound in each supported SGLang release: the one module with its names.
 
-A function here receives a module that has just been imported, before any other module copied names from it.
-To support another release, add its table to `BINDINGS`; functions whose targets did not move can be shared.
+A function here receives a module that has just been imported, before any other module copied names
+from it. To support another release, add its table to `BINDINGS`; functions whose targets did not
+move can be shared.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def _eagle_utils(module: Any) -> None:
 
     module.sgl_build_tree_kernel_efficient = tree.build_tree_kernel_efficient
 
-    # The engine's function knows CUDA, HIP, MUSA and NPU; on anything else it returns its outputs unwritten
-    # (speculative/eagle_utils.py:188), so the whole function is replaced.
+    # The engine's function knows CUDA, HIP, MUSA and NPU; on anything else it returns its outputs
+    # unwritten (speculative/eagle_utils.py:188), so the whole function is replaced.
     def verify_tree_greedy_func(
         predicts: Any,
         accept_index: Any,
@@ -54,8 +55,9 @@ def _eagle_info_v2(module: Any) -> None:
     module.top_k_renorm_prob = renorm.top_k_renorm_prob
     module.top_p_renorm_prob = renorm.top_p_renorm_prob
     module.tree_speculative_sampling_target_only = verify.tree_speculative_sampling_target_only
-    # Read by assign_extend_cache_locs_func() alone (speculative/eagle_info_v2.py:549), which returns None when no
-    # branch fits; this makes it launch the kernel below, or the real one in the interpreter.
+    # Read by assign_extend_cache_locs_func() alone (speculative/eagle_info_v2.py:549), which
+    # returns None when no branch fits; this makes it launch the kernel below, or the real one in
+    # the interpreter.
     module._is_cuda = True
     if not environment.triton_interpreted():
         _replace_kernels(
@@ -104,13 +106,14 @@ def _torch_native_backend(module: Any) -> None:
 
 
 def _memory_pool(module: Any) -> None:
-    # Compiles and launches a Triton kernel on construction (mem_cache/memory_pool.py:850); move_kv_cache() does not
-    # use it when SGLANG_NATIVE_MOVE_KV_CACHE is set.
+    # Compiles and launches a Triton kernel on construction (mem_cache/memory_pool.py:850);
+    # move_kv_cache() does not use it when SGLANG_NATIVE_MOVE_KV_CACHE is set.
     module.MHATokenToKVPool._init_kv_copy_and_warmup = lambda self: None
 
 
 def _model_runner(module: Any) -> None:
-    # On ARM it would call operators of sgl_kernel to bind threads to cores (model_executor/model_runner.py:1234).
+    # On ARM it would call operators of sgl_kernel to bind threads to cores
+    # (model_executor/model_runner.py:1234).
     module._is_cpu_arm64 = False
 
 
@@ -118,7 +121,7 @@ def _replace_kernels(module: Any, source: Any, *names: str) -> None:
     for name in names:
         if not hasattr(module, name):
             raise AttributeError(
-                f"{module.__name__} has no kernel {name}: this SGLang release needs its own bindings"
+                f"{module.__name__} has no kernel {name}: this release needs its own bindings"
             )
         setattr(module, name, source.Launchable(getattr(source, name)))
 

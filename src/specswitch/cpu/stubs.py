@@ -1,7 +1,8 @@
 """Empty modules for packages that SGLang imports at load time and does not call on a CPU.
 
-``sgl_kernel`` holds CUDA code and its wheel does not import without a CUDA driver. ``torchvision`` is needed only for
-images, and its wheel must match torch exactly. Importing a name from a stub works; calling it raises.
+``sgl_kernel`` holds CUDA code and its wheel does not import without a CUDA driver. ``torchvision``
+is needed only for images, and its wheel must match torch exactly. Importing a name from a stub
+works; calling it raises.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-# Modules of sgl_kernel that SGLang imports outside try/except. Others stay absent, so that code which asks whether
-# an optional kernel is there gets the right answer.
+# Modules of sgl_kernel that SGLang imports outside try/except. Others stay absent, so that code
+# which asks whether an optional kernel is there gets the right answer.
 _SGL_KERNEL = frozenset({"sgl_kernel", "sgl_kernel.kvcacheio", "sgl_kernel.speculative"})
 _TORCHVISION = "torchvision"
 
 
 class _StubModule(ModuleType):
-    __path__: list[str] = []
+    # A package without a place on disk: its submodules are found by the finder below, or not.
+    __path__ = ()
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         if name.startswith("__"):
@@ -55,11 +57,11 @@ class _StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == _TORCHVISION:
-            module.__version__ = "0.0"  # type: ignore[attr-defined]
+            module.__version__ = "0.0"
         if module.__name__ == "torchvision.transforms":
             # Image processors of transformers read its members when they are defined.
             members = "NEAREST NEAREST_EXACT BILINEAR BICUBIC BOX HAMMING LANCZOS"
-            module.InterpolationMode = enum.Enum("InterpolationMode", members)  # type: ignore[attr-defined]
+            module.InterpolationMode = enum.Enum("InterpolationMode", members)
 
 
 def activate() -> None:

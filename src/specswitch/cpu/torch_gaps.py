@@ -1,7 +1,7 @@
 """What SGLang asks of torch unconditionally and a CPU build cannot do.
 
-Both functions replaced here order work between CUDA streams or wait for it. On a CPU every operation has finished when
-its call returns, so doing nothing is the exact equivalent.
+Both functions replaced here order work between CUDA streams or wait for it. On a CPU every
+operation has finished when its call returns, so doing nothing is the exact equivalent.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ def refuse_cuda(forced: bool) -> None:
         return
     if forced:
         raise CpuEngineError(
-            "CUDA is already in use in this process: set CUDA_VISIBLE_DEVICES= before it starts"
+            "CUDA is already in use in this process: start it with CUDA_VISIBLE_DEVICES="
         )
     raise CpuEngineError(
-        f"CUDA is present: unset {environment.ENABLE} to use the GPU, or set {environment.ENABLE}=force to hide it"
+        f"CUDA is present: unset {environment.ENABLE} to use it,"
+        f" or set {environment.ENABLE}=force to hide it"
     )
 
 
 def fill() -> None:
-    """Replaces, for this process, the torch functions that need CUDA with ones that return at once."""
-    # overlap_utils.py:146 and eagle_worker_v2.py:975 keep a tensor alive for another stream; torch has no CPU kernel.
-    torch.Tensor.record_stream = _record_stream  # type: ignore[method-assign]
-    # set_embed() and set_embed_and_head() in models/llama*.py call it for any device that is not an XPU.
-    torch.cuda.synchronize = _synchronize  # type: ignore[assignment]
+    """Replaces the torch functions that need CUDA with ones that return at once."""
+    # overlap_utils.py:146 and eagle_worker_v2.py:975 keep a tensor alive for another stream; torch
+    # has no CPU kernel.
+    torch.Tensor.record_stream = _record_stream
+    # set_embed() and set_embed_and_head() in models/llama*.py call it for any device that is not an
+    # XPU.
+    torch.cuda.synchronize = _synchronize
     # The variable is read when torch._dynamo is first imported, which may have happened already.
     dynamo_config = sys.modules.get("torch._dynamo.config")
     if dynamo_config is not None:
-        dynamo_config.disable = True  # type: ignore[attr-defined]
+        dynamo_config.disable = True
 
 
 def _record_stream(self: torch.Tensor, stream: object) -> None:

@@ -1,13 +1,15 @@
 """Builds the verification tree: who follows whom, how deep, and who may attend to whom.
 
-Takes the place of ``sgl_kernel.build_tree_kernel_efficient`` (called by speculative/eagle_utils.py:145 in SGLang
-0.5.12.post1) with the same arguments, outputs and order of siblings.
+Takes the place of ``sgl_kernel.build_tree_kernel_efficient`` (called by
+speculative/eagle_utils.py:145 in SGLang 0.5.12.post1) with the same arguments, outputs and order of
+siblings.
 
-Words used here: a *node* is a position 0..n-1 among a request's verified tokens. Node 0 is the bonus token, the root;
-node i > 0 is the i-th selected draft token. Draft tokens are numbered over the whole beam search: step 0 proposes
-``topk`` tokens, each later step ``topk * topk``, in groups of ``topk`` that share a parent. Hence ``token // topk`` is
-the number of the group, group 0 hangs from the root, and ``parent_list[group]`` is the token that group g hangs from
-(entry 0 is a placeholder).
+Words used here: a *node* is a position 0..n-1 among a request's verified tokens. Node 0 is the
+bonus token, the root; node i > 0 is the i-th selected draft token. Draft tokens are numbered over
+the whole beam search: step 0 proposes ``topk`` tokens, each later step ``topk * topk``, in groups
+of ``topk`` that share a parent. Hence ``token // topk`` is the number of the group, group 0 hangs
+from the root, and ``parent_list[group]`` is the token that group g hangs from (entry 0 is a
+placeholder).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def parent_nodes(parent_list: list[int], selected: list[int], topk: int) -> list
         parent = node_of.get(int(parent_list[group]))
         if parent is None:
             raise ValueError(
-                f"draft token {token} hangs from token {parent_list[group]}, which is not in the tree"
+                f"draft token {token} hangs from {parent_list[group]}, which is not in the tree"
             )
         parents.append(parent)
     return parents
@@ -88,11 +90,14 @@ def build_tree_kernel_efficient(
     """Fills the mask, positions and links of every request's tree in place.
 
     Args:
-        parent_list: [bs, topk * (depth - 1) + 1] token that each group hangs from; width 0 when depth is 1.
-        selected_index: [bs, n - 1] int64, token number of nodes 1..n-1, where n is `draft_token_num`.
+        parent_list: [bs, topk * (depth - 1) + 1] token that each group hangs from; width 0 when
+            depth is 1.
+        selected_index: [bs, n - 1] int64, token number of nodes 1..n-1, where n is
+            `draft_token_num`.
         verified_seq_len: [bs] int, tokens of the request before node 0.
-        tree_mask: flat bool, written: request after request, n rows of ``seq_len + n`` columns (FULL_MASK) or of n
-            columns (QLEN_ONLY). Columns of earlier tokens are left as they are: the caller filled them with True.
+        tree_mask: flat bool, written: request after request, n rows of ``seq_len + n`` columns
+            (FULL_MASK) or of n columns (QLEN_ONLY). Columns of earlier tokens are left as they are:
+            the caller filled them with True.
         positions: [bs * n] int64, written: position of each node in its sequence.
         retrive_index: [bs, n] int64, written: row of each node in the flattened batch.
         retrive_next_token: [bs, n] int64, written: first child.

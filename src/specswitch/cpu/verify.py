@@ -1,12 +1,14 @@
 """Decides which draft tokens stand, greedily or by sampling.
 
-Takes the place of ``sgl_kernel.verify_tree_greedy`` and ``sgl_kernel.tree_speculative_sampling_target_only`` (called
-from speculative/eagle_utils.py:199 and speculative/eagle_info_v2.py:424 in SGLang 0.5.12.post1) with the same arguments
-and in-place outputs. Both walk the tree from its root: at each node the children are tried in sibling order, the first
-that is accepted becomes the next node, and the walk ends when none is or when the path is full.
+Takes the place of ``sgl_kernel.verify_tree_greedy`` and
+``sgl_kernel.tree_speculative_sampling_target_only`` (called from speculative/eagle_utils.py:199 and
+speculative/eagle_info_v2.py:424 in SGLang 0.5.12.post1) with the same arguments and in-place
+outputs. Both walk the tree from its root: at each node the children are tried in sibling order, the
+first that is accepted becomes the next node, and the walk ends when none is or when the path is
+full.
 
-Trees are small and the walk branches on every comparison, so it runs on Python lists; tensors are read once and written
-once.
+Trees are small and the walk branches on every comparison, so it runs on Python lists; tensors are
+read once and written once.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ def verify_tree_greedy(
     """Accepts the path on which every draft token is what the target model would have said.
 
     Args:
-        predicts: [bs * n] int32, written at the rows of accepted nodes: the target's token after each.
-        accept_index: [bs, s] int32, written from the left: flat rows of accepted nodes, root first; s is the longest
-            path in nodes (draft steps + 1).
+        predicts: [bs * n] int32, written at the rows of accepted nodes: the target's token after
+            each.
+        accept_index: [bs, s] int32, written from the left: flat rows of accepted nodes, root first;
+            s is the longest path in nodes (draft steps + 1).
         accept_token_num: [bs] int32, written: accepted draft tokens, the root not counted.
         candidates: [bs, n] int64, token of each node.
         retrive_index: [bs, n] int64, flat row of each node.
@@ -90,13 +93,16 @@ def tree_speculative_sampling_target_only(
     threshold_acc: float = 1.0,
     deterministic: bool = True,
 ) -> None:
-    """Accepts draft tokens so that, with both thresholds at 1, output follows the target's distribution exactly.
+    """Accepts draft tokens so that, with both thresholds at 1, output follows the target's
+    distribution exactly.
 
-    At a node one uniform number is compared with the running sum of the children's target probabilities; the token
-    after the last accepted node is drawn from what the rejected children left of the distribution there.
+    At a node one uniform number is compared with the running sum of the children's target
+    probabilities; the token after the last accepted node is drawn from what the rejected children
+    left of the distribution there.
 
     Args:
-        predicts: [bs * n] int32, written at the rows of accepted nodes: the token that follows each.
+        predicts: [bs * n] int32, written at the rows of accepted nodes: the token that follows
+            each.
         accept_index: [bs, s] int32, written as in `verify_tree_greedy`.
         accept_token_num: [bs] int32, written: accepted draft tokens, the root not counted.
         candidates: [bs, n] int64, token of each node.
@@ -106,8 +112,8 @@ def tree_speculative_sampling_target_only(
         uniform_samples: [bs, n] float32 in [0, 1), one per node.
         uniform_samples_for_final_sampling: [bs] float32 in [0, 1).
         target_probs: [bs, n, vocabulary] float32, the target's distribution after each node.
-        draft_probs: [bs, n, vocabulary] float32, zeros; written at (node, token) of rejected children with the target's
-            probability, as the kernel does.
+        draft_probs: [bs, n, vocabulary] float32, zeros; written at (node, token) of rejected
+            children with the target's probability, as the kernel does.
         threshold_single: a child at least this probable is always accepted.
         threshold_acc: divides the running sum; below 1 accepts more than the distribution allows.
         deterministic: accepted for the kernel's signature; this version always is.
@@ -144,7 +150,7 @@ def tree_speculative_sampling_target_only(
 
 
 def _draw(weights: torch.Tensor, coin: float) -> int:
-    """Returns the first index whose inclusive cumulative weight is above ``coin * sum(weights)``."""
+    """Returns the first index whose cumulative weight is above ``coin * sum(weights)``."""
     cumulative = weights.cumsum(0)
     total = cumulative[-1]
     above = cumulative > coin * total
