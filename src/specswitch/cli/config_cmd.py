@@ -1,0 +1,113 @@
+"""`specswitch config`: check a configuration and see what it amounts to, without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from specswitch.config import ConfigError, Origin, Resolved, json_schema, resolve
+from specswitch.config_lines import UnreadableError, parse_scalar
+
+app = typer.Typer(
+    help="Check, show and describe configurations.",
+    no_args_is_help=True,
+)
+
+SetOption = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Put a value over the file's, e.g. max_speculative_batch=32. Can be repeated.",
+    ),
+]
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the file, for editors."""
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files to check.")],
+) -> None:
+    """Check files; every problem is listed, one a line. Exit code 1 if there is any."""
+    bad = False
+    for file in files:
+        try:
+            resolve(file, {})
+        except ConfigError as error:
+            bad = True
+            typer.echo(str(error), err=True)
+        else:
+            typer.echo(f"{file}: ok")
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="YAML file; none: the defaults.")
+    ] = None,
+    flags: SetOption = [],  # noqa: B006 - Typer reads the default, nobody changes it
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the values in effect, and where each comes from: default, file or flag."""
+    try:
+        resolved = resolve(file, dict(_flag(text) for text in flags))
+    except ConfigError as error:
+        _fail(error)
+    if as_json:
+        _print_json(resolved)
+    else:
+        _print_table(resolved)
+
+
+def _flag(text: str) -> tuple[str, object]:
+    """KEY=VALUE as a dotted key and a plain value, read as it would be in the file."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not key or not equals:
+        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
+    try:
+        return key, parse_scalar(value)
+    except UnreadableError as error:
+        _fail(ConfigError(f"flag {key}: {error.message}"))
+
+
+def _fail(error: ConfigError) -> NoReturn:
+    typer.echo(str(error), err=True)
+    raise typer.Exit(1)
+
+
+def _print_json(resolved: Resolved) -> None:
+    typer.echo(
+        json.dumps(
+            {
+                "config": resolved.config.model_dump(mode="json"),
+                "origins": {key: origin.value for key, origin in resolved.origins.items()},
+            },
+            indent=2,
+        )
+    )
+
+
+_STYLES = {Origin.DEFAULT: "dim", Origin.FILE: "green", Origin.FLAG: "yellow"}
+
+
+def _print_table(resolved: Resolved) -> None:
+    table = Table()
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", justify="right")
+    table.add_column("origin")
+    for key, value, origin in resolved.values():
+        table.add_row(key, json.dumps(value).strip('"'), origin.value, style=_STYLES[origin])
+    Console().print(table)

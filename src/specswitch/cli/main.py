@@ -1,0 +1,38 @@
+"""The `specswitch` command: only puts the sub-commands together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from specswitch import __version__
+from specswitch.cli import config_cmd
+
+app = typer.Typer(
+    name="specswitch",
+    help="Load-aware speculative decoding for the SGLang inference server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(config_cmd.app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specswitch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    # Options before the sub-command; each acts in its own callback.
+    pass

@@ -1,0 +1,41 @@
+"""Decides, per decode step, whether to speculate. Pure Python: no torch, no sglang, no clock."""
+
+from specswitch.control.controller import Controller, Counters, Listener, build_controller
+from specswitch.control.decision import Decision, Mode, Reason, Switch
+from specswitch.control.guard import CAP_WINDOW_STEPS, Dwell, SwitchCap, Votes
+from specswitch.control.load import LoadSample
+from specswitch.control.overrule import BatchLimit, OperatorOverride
+from specswitch.control.policy import (
+    FixedPolicy,
+    Marks,
+    PeriodicPolicy,
+    Policy,
+    PolicyDecorator,
+    Proposal,
+    QueueDepthPolicy,
+)
+
+__all__ = [
+    "CAP_WINDOW_STEPS",
+    "BatchLimit",
+    "Controller",
+    "Counters",
+    "Decision",
+    "Dwell",
+    "FixedPolicy",
+    "Listener",
+    "LoadSample",
+    "Marks",
+    "Mode",
+    "OperatorOverride",
+    "PeriodicPolicy",
+    "Policy",
+    "PolicyDecorator",
+    "Proposal",
+    "QueueDepthPolicy",
+    "Reason",
+    "Switch",
+    "SwitchCap",
+    "Votes",
+    "build_controller",
+]
