@@ -1,0 +1,142 @@
+"""The picture of a run: queue depth, running requests and mode over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from specswitch.control import Mode
+from specswitch.demo.observe import Sample, SeenSwitch, seconds_of_step
+
+_SHADES = {Mode.SPECULATE.value: "#d6eaf8", Mode.TARGET_ONLY.value: "#fdebd0"}
+_QUEUE, _RUNNING, _RATE, _MARK = "#b03a2e", "#1f618d", "#1e8449", "#7f8c8d"
+
+
+def stretches(
+    samples: Sequence[Sample], switches: Sequence[SeenSwitch]
+) -> list[tuple[float, float, str]]:
+    """Start, end (seconds) and mode of each stretch between switches."""
+    end = samples[-1].seconds
+    mode = switches[0].source if switches else samples[0].mode
+    found, start = [], samples[0].seconds
+    for switch in switches:
+        when = seconds_of_step(list(samples), switch.step)
+        found.append((start, when, mode))
+        start, mode = when, switch.target
+    found.append((start, end, mode))
+    return found
+
+
+def draw(
+    file: Path,
+    samples: Sequence[Sample],
+    switches: Sequence[SeenSwitch],
+    *,
+    enter: int | None,
+    resume: int | None,
+) -> None:
+    """Write the PNG.
+
+    Args:
+        file: where to.
+        samples: at least one.
+        switches: in order.
+        enter, resume: the marks of the waiting queue; None where the policy has none.
+    """
+    # A Figure of its own rather than pyplot's: no display and no global state.
+    figure = Figure(figsize=(12, 7), layout="constrained")
+    load, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    seconds = [sample.seconds for sample in samples]
+    for axes in (load, rate):
+        _shade(axes, samples, switches)
+        axes.grid(axis="y", alpha=0.35)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    load.step(seconds, [s.waiting for s in samples], where="post", color=_QUEUE, lw=2)
+    load.step(seconds, [s.running for s in samples], where="post", color=_RUNNING, lw=2)
+    load.set_ylabel("requests")
+    load.set_ylim(0, max(4, *(max(s.waiting, s.running) for s in samples)) * 1.3)
+    _marks(load, enter, resume)
+    _label_switches(load, samples, switches)
+    _label_phases(load, samples)
+
+    rate.plot(seconds, [s.tokens_per_second for s in samples], color=_RATE, lw=2)
+    rate.set_ylabel("tokens/s")
+    rate.set_xlabel("seconds")
+    rate.set_ylim(bottom=0)
+    rate.set_xlim(seconds[0], max(seconds[-1], seconds[0] + 1))
+
+    lines = [
+        Line2D([], [], color=_QUEUE, lw=2, label="waiting (queue depth)"),
+        Line2D([], [], color=_RUNNING, lw=2, label="running"),
+        Line2D([], [], color=_RATE, lw=2, label="tokens/s"),
+    ]
+    shades = [Patch(color=shade, label=f"mode: {mode}") for mode, shade in _SHADES.items()]
+    figure.legend(handles=[*lines, *shades], loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle("specswitch demo: the mode follows the load", fontsize=14, fontweight="bold")
+    figure.savefig(file, dpi=130)
+
+
+def _shade(axes: Axes, samples: Sequence[Sample], switches: Sequence[SeenSwitch]) -> None:
+    for start, end, mode in stretches(samples, switches):
+        axes.axvspan(start, end, color=_SHADES.get(mode, "#eeeeee"), lw=0, zorder=0)
+    for switch in switches:
+        when = seconds_of_step(list(samples), switch.step)
+        axes.axvline(when, color="black", lw=1, ls="--", zorder=1)
+
+
+def _label_switches(axes: Axes, samples: Sequence[Sample], switches: Sequence[SeenSwitch]) -> None:
+    for switch in switches:
+        axes.annotate(
+            f"{switch.reason}\nstep {switch.step}, waiting {switch.waiting}",
+            (seconds_of_step(list(samples), switch.step), 0.985),
+            xycoords=("data", "axes fraction"),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="top",
+            fontsize=9,
+            bbox={"boxstyle": "round,pad=0.25", "fc": "white", "ec": "none", "alpha": 0.8},
+        )
+
+
+def _label_phases(axes: Axes, samples: Sequence[Sample]) -> None:
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    for sample in samples:
+        begun.setdefault(sample.phase, sample.seconds)
+        ended[sample.phase] = sample.seconds
+    for phase, start in begun.items():
+        if ended[phase] > start:
+            axes.text(
+                (start + ended[phase]) / 2,
+                1.015,
+                phase,
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                fontsize=10,
+                color="#444444",
+            )
+
+
+def _marks(axes: Axes, enter: int | None, resume: int | None) -> None:
+    for name, mark in (("enter", enter), ("resume", resume)):
+        if mark is None:
+            continue
+        axes.axhline(mark, color=_MARK, lw=1, ls=":")
+        axes.annotate(
+            f"{name}: waiting {'>=' if name == 'enter' else '<='} {mark}",
+            (0.995, mark),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=_MARK,
+        )

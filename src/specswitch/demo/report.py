@@ -1,0 +1,141 @@
+"""What a run leaves behind: a picture, all numbers as JSON, and a summary to read."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from specswitch.control import Mode
+from specswitch.demo.compare import Difference
+from specswitch.demo.observe import Sample, SeenSwitch, seconds_of_step, switched_both_ways
+from specswitch.demo.screen import describe
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """When a phase ran on the server with specswitch (seconds), and what it sent."""
+
+    name: str
+    start: float
+    end: float
+    requests: int
+    tokens: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Answered tokens over the whole phase."""
+        return self.tokens / (self.end - self.start) if self.end > self.start else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that a run found out.
+
+    Attributes:
+        samples: at least one.
+        switches: in order.
+        phases: in order.
+        answers: number of answers that were compared.
+        differing: those that were not equal.
+        reference_seconds: time of the server without speculation for all requests.
+    """
+
+    samples: tuple[Sample, ...]
+    switches: tuple[SeenSwitch, ...]
+    phases: tuple[PhaseTime, ...]
+    answers: int
+    differing: tuple[Difference, ...]
+    reference_seconds: float
+
+    def checks(self) -> dict[str, bool]:
+        """What the demo promises, and whether it held."""
+        left, back = switched_both_ways(list(self.switches))
+        return {
+            "all answers equal those of the server without speculation": not self.differing,
+            "the burst switched the server to target_only": left,
+            "it went back to speculate when the load fell": back,
+        }
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks held."""
+        return all(self.checks().values())
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("specswitch", "sglang", "torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    """All numbers of a run; times are seconds since the first sample."""
+    samples = list(outcome.samples)
+    return {
+        "versions": _versions(),
+        "checks": outcome.checks(),
+        "phases": [
+            {**asdict(phase), "tokens_per_second": round(phase.tokens_per_second, 1)}
+            for phase in outcome.phases
+        ],
+        "switches": [
+            {**asdict(switch), "seconds": round(seconds_of_step(samples, switch.step), 3)}
+            for switch in outcome.switches
+        ],
+        "answers": {
+            "compared": outcome.answers,
+            "different": [asdict(difference) for difference in outcome.differing],
+        },
+        "reference_seconds": round(outcome.reference_seconds, 3),
+        "samples": [asdict(sample) for sample in samples],
+    }
+
+
+def summary(outcome: Outcome) -> str:
+    """The result in a few lines."""
+    last = outcome.samples[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in _versions().items())
+    lines = ["specswitch demo", f"  {versions}", "", "checks"]
+    lines += [f"  {'ok  ' if held else 'FAIL'}  {name}" for name, held in outcome.checks().items()]
+    lines += ["", f"switches ({len(outcome.switches)})"]
+    lines += [f"  {describe(switch)}" for switch in outcome.switches] or ["  none"]
+    lines += ["", "traffic on the server with specswitch"]
+    lines += [
+        f"  {phase.name:<11} {phase.requests:>3} requests  {phase.end - phase.start:6.1f} s  "
+        f"{phase.tokens_per_second:6.0f} tokens/s"
+        for phase in outcome.phases
+    ]
+    lines += ["", "decode steps"]
+    lines += [
+        f"  {mode.value:<11} {last.steps.get(mode.value, 0):>6} steps  "
+        f"{last.tokens.get(mode.value, 0):>6} tokens"
+        for mode in Mode
+    ]
+    if last.acceptance_length is not None:
+        lines.append(f"  acceptance length {last.acceptance_length:.2f}")
+    lines += ["", f"answers compared: {outcome.answers}, different: {len(outcome.differing)}"]
+    lines += [f"  {difference}" for difference in outcome.differing[:10]]
+    return "\n".join(lines) + "\n"
+
+
+def write(
+    folder: Path, outcome: Outcome, *, enter: int | None, resume: int | None
+) -> Sequence[Path]:
+    """Write `demo.png`, `demo.json` and `summary.txt`; returns their paths."""
+    # Matplotlib takes a second to import and is an optional extra.
+    from specswitch.demo.figure import draw
+
+    picture, numbers, text = folder / "demo.png", folder / "demo.json", folder / "summary.txt"
+    numbers.write_text(json.dumps(to_json(outcome), indent=1) + "\n", encoding="utf-8")
+    text.write_text(summary(outcome), encoding="utf-8")
+    draw(picture, outcome.samples, outcome.switches, enter=enter, resume=resume)
+    return picture, numbers, text

@@ -1,0 +1,158 @@
+"""A server process from start to stop.
+
+SGLang's launcher starts a scheduler and a detokenizer of its own. All of them are
+kept in one process group, so that none survives the demo, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+from specswitch.demo.errors import DemoError
+
+HOST = "127.0.0.1"
+_POLL_S = 0.3
+_STOP_GRACE_S = 5.0
+
+Waiting = Callable[[float, str], None]
+"""Called while a server starts: seconds since its start, last line of its log."""
+
+
+def free_port() -> int:
+    """A TCP port on `HOST` that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServerProcess:
+    """One server: an asynchronous context that starts it on entry and stops it on exit.
+
+    Args:
+        name: what messages call it.
+        command: program and arguments; the server must listen on `HOST`:`port`.
+        environment: all of its environment variables.
+        port: see `free_port`.
+        log: file that gets its output; truncated.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        port: int,
+        log: Path,
+    ) -> None:
+        self.name = name
+        self.url = f"http://{HOST}:{port}"
+        self.log = log
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+
+    async def __aenter__(self) -> ServerProcess:
+        with self.log.open("wb") as output:
+            # A session of its own: Ctrl-C in the terminal reaches the demo alone,
+            # which then stops the group in order.
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started = time.monotonic()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def ready(self, waiting: Waiting) -> float:
+        """Wait until the server answers `/health` with 200 (503 until it has warmed up).
+
+        Returns:
+            Seconds that the start took.
+
+        Raises:
+            DemoError: the process ended first; the message has the end of its log.
+        """
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while True:
+                self.check_alive("ended while it started")
+                elapsed = time.monotonic() - self._started
+                try:
+                    async with session.get(f"{self.url}/health") as answer:
+                        if answer.status == 200:
+                            return elapsed
+                except (aiohttp.ClientConnectionError, TimeoutError, asyncio.TimeoutError):
+                    pass  # Not listening yet: the loop looks at the process instead.
+                waiting(elapsed, self.last_line())
+                await asyncio.sleep(_POLL_S)
+
+    def check_alive(self, what: str = "ended") -> None:
+        """Raise DemoError with the end of the log if the process is gone."""
+        if self._process is None:
+            raise DemoError(f"the {self.name} server was not started")
+        code = self._process.poll()
+        if code is not None:
+            raise DemoError(
+                f"the {self.name} server {what} (exit code {code}); "
+                f"the end of {self.log}:\n{self.tail(15)}"
+            )
+
+    def tail(self, lines: int) -> str:
+        """The last non-empty lines of the log."""
+        if not self.log.is_file():
+            return ""
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            kept = deque((line.rstrip() for line in log if line.strip()), maxlen=lines)
+        return "\n".join(kept)
+
+    def last_line(self) -> str:
+        """The last non-empty line of the log, without terminal control characters."""
+        line = self.tail(1).rsplit("\r", 1)[-1]
+        return "".join(character for character in line if character.isprintable())
+
+    async def stop(self) -> None:
+        """End the whole process group: SIGTERM, a few seconds, then SIGKILL. Safe to repeat."""
+        process = self._process
+        if process is None:
+            return
+        try:
+            self._signal(process, signal.SIGTERM)
+            end = time.monotonic() + _STOP_GRACE_S
+            while process.poll() is None and time.monotonic() < end:
+                await asyncio.sleep(0.05)
+        finally:
+            # Also when this coroutine is cancelled, and for children that outlive
+            # their parent: nothing of the group may stay.
+            self._signal(process, signal.SIGKILL)
+            process.wait()
+            self._process = None
+
+    @staticmethod
+    def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return  # The group is empty: there is nothing left to stop.
