@@ -1,0 +1,1 @@
+"""Everything that imports SGLang. ``control/`` and ``config.py`` never import from here."""

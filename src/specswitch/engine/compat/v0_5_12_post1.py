@@ -1,0 +1,164 @@
+"""Names, classes and read-outs of SGLang 0.5.12.post1.
+
+Importing this module imports none of the engine's model code; ``types()`` does. Line numbers are
+those of the released wheel, relative to ``sglang/srt/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.model_executor.model_runner import ModelRunner
+
+VERSION = "0.5.12.post1"
+
+# speculative/spec_info.py:127. The scheduler asks for the worker class once
+# (managers/scheduler.py:701).
+CREATE_WORKER = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
+# managers/scheduler.py:2996, called by the overlap loop at 1590 on the schedule stream.
+RUN_BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
+# managers/scheduler_output_processor_mixin.py:396, inherited by Scheduler.
+RESOLVE_RESULT = "sglang.srt.managers.scheduler.Scheduler._resolve_spec_overlap_tokens"
+# managers/scheduler.py:3469; the reply is shown by GET /server_info.
+INTERNAL_STATE = "sglang.srt.managers.scheduler.Scheduler.get_internal_state"
+# managers/scheduler.py:1504; sent to the parent when a scheduler process is ready (4038).
+INIT_INFO = "sglang.srt.managers.scheduler.Scheduler.get_init_info"
+# entrypoints/engine.py:580; its result's wait_for_ready collects every INIT_INFO (655).
+LAUNCH_SCHEDULERS = "sglang.srt.entrypoints.engine.Engine._launch_scheduler_processes"
+
+#: SGLang sets this when --max-running-requests is unset (server_args.py:3743).
+MAX_RUNNING_REQUESTS_WHEN_UNSET = 48
+
+
+def bound_verify_graphs(server_args: Any, max_speculative_batch: int) -> list[int] | None:
+    """Let the engine capture verify and draft graphs up to a batch size only.
+
+    Larger batches never speculate, so their graphs would be memory for nothing. The engine captures
+    from ``cuda_graph_bs`` (server_args.py:1493, model_executor/cuda_graph_runner.py:461), which is
+    final once ``ServerArgs`` is constructed.
+
+    Returns:
+        The batch sizes that the engine had chosen, ascending, for the target-only graphs; None
+        where the engine captures none.
+    """
+    if server_args.disable_cuda_graph or server_args.device == "cpu":
+        return None
+    chosen = sorted(server_args.cuda_graph_bs)
+    bounded = [size for size in chosen if size <= max_speculative_batch]
+    if bounded != chosen and (not bounded or bounded[-1] < max_speculative_batch):
+        bounded.append(max_speculative_batch)
+    server_args.cuda_graph_bs = bounded
+    server_args.cuda_graph_max_bs = bounded[-1]
+    return chosen
+
+
+def types() -> SimpleNamespace:
+    """The engine's classes that specswitch subclasses or builds."""
+    from sglang.srt.model_executor.cuda_graph_runner import CudaGraphRunner
+    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+    from sglang.srt.speculative.eagle_info import EagleDraftInput
+    from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+    from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
+
+    return SimpleNamespace(
+        CaptureHiddenMode=CaptureHiddenMode,
+        CudaGraphRunner=CudaGraphRunner,
+        EagleDraftInput=EagleDraftInput,
+        EAGLEWorkerV2=EAGLEWorkerV2,
+        NO_SPECULATION=SpeculativeAlgorithm.NONE,
+        StandaloneWorkerV2=StandaloneWorkerV2,
+    )
+
+
+def scheduler_worker(scheduler: Scheduler) -> Any:
+    """The speculative worker, None without speculation (managers/scheduler.py:702)."""
+    return scheduler.draft_worker
+
+
+def read_load(scheduler: Scheduler, batch: ScheduleBatch) -> tuple[int, int, float]:
+    """(waiting requests, running requests, fraction of the KV pool in use) at this step.
+
+    The same figure as the engine's "token usage": slots neither free nor evictable over all slots
+    (managers/scheduler_runtime_checker_mixin.py:183). Equal on every tensor-parallel rank, because
+    ranks schedule the same broadcast requests.
+    """
+    _, kv_use = scheduler.get_pool_stats().get_kv_token_stats()
+    return len(scheduler.waiting_queue), len(batch.reqs), kv_use
+
+
+def is_decode(batch: ScheduleBatch | ModelWorkerBatch) -> bool:
+    """True for a decode batch: not prefill, not idle, no prefill on another data-parallel rank."""
+    return batch.forward_mode.is_decode() and not batch.is_extend_in_batch
+
+
+def is_recurrent(model_runner: ModelRunner) -> bool:
+    """True for models with recurrent state (Mamba, gated delta net), which verify tracks apart."""
+    return model_runner.hybrid_gdn_config is not None or model_runner.mamba2_config is not None
+
+
+@contextmanager
+def without_speculation(model_runner: ModelRunner, batch_sizes: list[int]) -> Iterator[None]:
+    """The runner reads as one of a server without speculation, capturing ``batch_sizes``.
+
+    The graph runner takes its forward mode and width from ``spec_algorithm``
+    (model_executor/cuda_graph_runner.py:588) and extends the list of sizes in place (459).
+    """
+    arguments = model_runner.server_args
+    kept = model_runner.spec_algorithm, arguments.cuda_graph_bs
+    model_runner.spec_algorithm, arguments.cuda_graph_bs = (
+        types().NO_SPECULATION,
+        list(batch_sizes),
+    )
+    try:
+        yield
+    finally:
+        model_runner.spec_algorithm, arguments.cuda_graph_bs = kept
+
+
+def new_decode_graphs(model_runner: ModelRunner, attention_backend: Any) -> Any:
+    """Capture decode graphs now; call it inside ``without_speculation``."""
+    return types().CudaGraphRunner(model_runner, attn_backend=attention_backend)
+
+
+def free_memory_gb(model_runner: ModelRunner) -> float:
+    """Free memory of the runner's device in GB, as the engine's own log lines count it."""
+    from sglang.srt.utils.common import get_available_gpu_memory
+
+    return get_available_gpu_memory(model_runner.device, model_runner.gpu_id)
+
+
+def new_attention_backend(model_runner: ModelRunner) -> Any:
+    """A second attention backend with a workspace of its own (model_executor/model_runner.py:2410).
+
+    The flag that the engine sets on the runner as a side effect (2469) is put back, as the engine's
+    adaptive mode does (speculative/eagle_worker_v2.py:842).
+    """
+    before = model_runner.init_new_workspace
+    try:
+        return model_runner._get_attention_backend(init_new_workspace=True)
+    finally:
+        model_runner.init_new_workspace = before
+
+
+def kv_slots(
+    model_runner: ModelRunner, rows: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """KV slot of one position per request.
+
+    Args:
+        rows: [batch] int, row of each request in the request-to-token table.
+        positions: [batch] int, position in the sequence.
+
+    Returns:
+        [batch] int64 slots on the device of ``rows``.
+    """
+    table = model_runner.req_to_token_pool.req_to_token
+    return table[rows, positions].long()

@@ -1,0 +1,15 @@
+"""What stops a server at start-up."""
+
+from __future__ import annotations
+
+
+class StartupRefusal(ValueError):
+    """The server cannot run as asked. The message says what to change; one line a problem."""
+
+
+class HookNotApplied(StartupRefusal):
+    """A hook is registered but not in place, so the server would not do what it says."""
+
+
+class MirrorMismatch(RuntimeError):
+    """Debug mode: the host copy of the sequence lengths differs from the device."""

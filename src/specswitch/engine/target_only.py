@@ -1,0 +1,111 @@
+"""One target-only step: the batch that the scheduler built, decoded by the target alone.
+
+Plain DECODE with the plain sampler: no draft, no verify kernels, no tree mask. And no host wait:
+the lengths after the step are known before it runs, so the next ``prepare_for_decode`` takes them
+from the host and the scheduler can prepare the next step while this one runs, as it does without
+speculation.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from specswitch.engine import compat
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
+    from sglang.srt.managers.tp_worker import TpModelWorker
+    from sglang.srt.managers.utils import GenerationBatchResult
+
+_release = compat.release()
+_engine = _release.types()
+
+
+@dataclass
+class TargetOnlyDraftInput(_engine.EagleDraftInput):
+    """What a target-only step hands to the next step.
+
+    It differs from the engine's draft input in that it carries no ``verify_done`` event, so that
+    neither ``filter_batch`` nor ``merge_batch`` waits (managers/schedule_batch.py:2400), and in
+    where ``prepare_for_decode`` finds the sequence lengths.
+    """
+
+    def prepare_for_decode(self, batch: ScheduleBatch) -> None:
+        """The engine's own preparation, with the lengths of the host mirror.
+
+        The engine reads ``batch.seq_lens`` at one place, to copy it to the host
+        (speculative/eagle_info_v2.py:188), and that copy waits for the device. While it prepares,
+        it is shown the mirror, for which the copy is free.
+        """
+        device_lengths = batch.seq_lens
+        batch.seq_lens = batch.seq_lens_cpu
+        try:
+            super().prepare_for_decode(batch)
+        finally:
+            batch.seq_lens = device_lengths
+
+
+def run_step(
+    target: TpModelWorker, batch: ModelWorkerBatch, *, capture_hidden: bool
+) -> GenerationBatchResult:
+    """Decode one token per request with the target model.
+
+    Args:
+        target: the target's worker.
+        batch: decode batch as the scheduler built it, [b] requests; ``spec_info`` holds the token
+            that each request emitted last (``bonus_tokens`` [b]), and ``seq_lens`` [b] int64 does
+            not count it yet. Not modified: the scheduler keeps it alive while the step runs
+            (managers/scheduler.py:2987), and with it the tensors of the schedule stream.
+        capture_hidden: return the target's hidden states, [b, hidden].
+
+    Returns:
+        The engine's result: ``next_token_ids`` [b], ``accept_lens`` [b] int32 ones and stride
+        (``speculative_num_draft_tokens``) 1; ``next_token_logprobs`` [b, 1] when asked for, as the
+        scheduler indexes it for speculative results
+        (managers/scheduler_output_processor_mixin.py:551).
+    """
+    drafted = batch.spec_info
+    size = len(batch.seq_lens)
+    step = copy.copy(batch)
+    step.spec_info = None
+    step.spec_algorithm = _engine.NO_SPECULATION
+    step.input_ids = drafted.bonus_tokens.to(torch.int64)
+    # prepare_for_decode has allocated slots past the sequence and written them to the table.
+    step.out_cache_loc = _release.kv_slots(
+        target.model_runner, batch.req_pool_indices, batch.seq_lens
+    )
+    # DECODE counts the token being decoded; its position is seq_lens - 1
+    # (model_executor/forward_batch_info.py:553).
+    step.seq_lens = batch.seq_lens + 1
+    step.seq_lens_cpu = batch.seq_lens_cpu + 1
+    step.seq_lens_sum = batch.seq_lens_sum + size
+    step.orig_seq_lens = step.seq_lens
+    step.capture_hidden_mode = (
+        _engine.CaptureHiddenMode.FULL if capture_hidden else _engine.CaptureHiddenMode.NULL
+    )
+
+    result = target.forward_batch_generation(step)
+
+    logprobs = result.logits_output.next_token_logprobs
+    if logprobs is not None:
+        result.logits_output.next_token_logprobs = logprobs.unsqueeze(1)
+    result.accept_lens = torch.ones(size, dtype=torch.int32, device=step.seq_lens.device)
+    result.speculative_num_draft_tokens = 1
+    result.next_draft_input = TargetOnlyDraftInput(
+        bonus_tokens=result.next_token_ids,
+        new_seq_lens=step.seq_lens,
+        # Nothing was drafted: a resumed request starts from what the last draft left (cold).
+        topk_p=drafted.topk_p,
+        topk_index=drafted.topk_index,
+        hidden_states=drafted.hidden_states,
+    )
+    return result
+
+
+def is_target_only(result: GenerationBatchResult) -> bool:
+    """Whether ``run_step`` made this result."""
+    return isinstance(result.next_draft_input, TargetOnlyDraftInput)

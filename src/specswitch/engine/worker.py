@@ -1,0 +1,133 @@
+"""The workers: decide, run the step of that mode, report.
+
+``SwitchingWorker`` is mixed in front of the engine's two chain-speculation workers. It decides on
+decode batches only: a prefill batch always goes to the engine's worker, which fills the draft's
+KV for the prompt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specswitch.control.controller import build_controller
+from specswitch.control.decision import Mode
+from specswitch.control.load import LoadSample
+from specswitch.engine import compat, target_only
+from specswitch.engine.debug import check_mirror, debug_enabled
+from specswitch.engine.errors import StartupRefusal
+from specswitch.engine.graphs import capture_target_only
+from specswitch.engine.settings import Settings
+from specswitch.engine.startup import log_summary
+from specswitch.engine.stats import StepStats
+from specswitch.engine.step_timer import StepTimer
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch
+    from sglang.srt.managers.utils import GenerationBatchResult
+
+_release = compat.release()
+_engine = _release.types()
+
+
+class SwitchingWorker:
+    """Mixin for a speculative worker of the engine.
+
+    Attributes:
+        controller: decides the mode of each decode step.
+        stats: counters by mode.
+
+    Raises:
+        StartupRefusal: the model cannot be served in both modes.
+    """
+
+    def __init__(self, server_args: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(server_args, *args, **kwargs)
+        settings = Settings.of(server_args)
+        assert settings is not None, "worker chosen without settings"
+        runner = self.target_worker.model_runner
+        if _release.is_recurrent(runner):
+            raise StartupRefusal(
+                "models with recurrent state (Mamba, gated delta net) are not supported: "
+                "drop --speculative-worker specswitch"
+            )
+        self.controller = build_controller(settings.config)
+        self.stats = StepStats()
+        self.controller.add_listener(self.stats.count_switch)
+        self._debug = debug_enabled()
+        self._capture_hidden = server_args.enable_return_hidden_states
+        self._load: LoadSample | None = None
+        self._graphs = capture_target_only(
+            runner, settings.target_only_batch_sizes, debug=self._debug
+        )
+        self._timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
+        log_summary(self, settings, server_args)
+
+    def observe_load(self, waiting: int, running: int, kv_use: float) -> None:
+        """The load at the decode step about to run; called by the scheduler hook."""
+        step = 0 if self._load is None else self._load.step + 1
+        self._load = LoadSample(step, waiting, running, kv_use)
+
+    def forward_batch_generation(
+        self, model_worker_batch: ModelWorkerBatch
+    ) -> GenerationBatchResult:
+        """Run one batch (engine: speculative/eagle_worker_v2.py:739)."""
+        if not _release.is_decode(model_worker_batch):
+            self._timer.interrupt()
+            return super().forward_batch_generation(model_worker_batch)
+        assert self._load is not None, "the scheduler hook did not run"
+        if self._debug:
+            check_mirror(model_worker_batch)
+        decision = self.controller.decide(self._load)
+        self.stats.count_step(decision.mode)
+        with self._timer.measure(decision, len(model_worker_batch.seq_lens)):
+            if decision.mode is Mode.SPECULATE:
+                return super().forward_batch_generation(model_worker_batch)
+            with self._graphs.swapped_in():
+                return target_only.run_step(
+                    self.target_worker, model_worker_batch, capture_hidden=self._capture_hidden
+                )
+
+    def is_target_only(self, result: GenerationBatchResult) -> bool:
+        """Whether a result came from a target-only step."""
+        return target_only.is_target_only(result)
+
+    def record_result(self, result: GenerationBatchResult, requests: int) -> None:
+        """Count a finished step; ``result.num_correct_drafts`` excludes the bonus tokens."""
+        mode = Mode.TARGET_ONLY if self.is_target_only(result) else Mode.SPECULATE
+        self.stats.count_result(mode, result.num_correct_drafts + requests, requests)
+
+    def snapshot(self) -> dict[str, Any]:
+        """State for ``/server_info``; see ``StepStats.snapshot``."""
+        return {
+            **self.stats.snapshot(self.controller, self._load),
+            "graphs": self._graphs.snapshot(),
+        }
+
+
+class SpecSwitchWorker(SwitchingWorker, _engine.EAGLEWorkerV2):
+    """EAGLE and EAGLE3 (and MTP heads that load as EAGLE)."""
+
+
+class SpecSwitchStandaloneWorker(SwitchingWorker, _engine.StandaloneWorkerV2):
+    """A separate small draft model."""
+
+
+_BY_STOCK: dict[type, type] = {
+    _engine.EAGLEWorkerV2: SpecSwitchWorker,
+    _engine.StandaloneWorkerV2: SpecSwitchStandaloneWorker,
+}
+
+
+def worker_class(stock: type) -> type:
+    """The switching subclass of one of the engine's workers.
+
+    Raises:
+        StartupRefusal: ``stock`` is none of the workers that specswitch extends.
+    """
+    try:
+        return _BY_STOCK[stock]
+    except KeyError:
+        raise StartupRefusal(
+            f"the engine chose {stock.__name__}, which specswitch does not extend: "
+            "use --speculative-algorithm EAGLE, EAGLE3 or STANDALONE with the overlap scheduler"
+        ) from None
