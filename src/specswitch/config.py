@@ -8,14 +8,13 @@ Imports neither torch nor sglang.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from specswitch.config_lines import Document, KeyPath, UnreadableError, read_document
+from specswitch.config_lines import Document, UnreadableError, read_document
 from specswitch.config_model import (
     Config,
     FixedConfig,
@@ -27,7 +26,8 @@ from specswitch.config_model import (
     RunningMarks,
     WaitingMarks,
 )
-from specswitch.config_problems import Problem, explain
+from specswitch.config_problems import explain
+from specswitch.config_sources import Origin, Sources, leaves
 
 __all__ = [
     "Config",
@@ -59,19 +59,15 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = tuple(_printable(problem) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
-class Origin(str, Enum):
-    """Where an effective value comes from."""
-
-    DEFAULT = "default"
-    FILE = "file"
-    FLAG = "flag"
-
-    def __str__(self) -> str:
-        return self.value
+def _printable(text: str) -> str:
+    """The text on one line: keys and file names may hold line breaks and terminal codes."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,7 @@ class Resolved:
 
     Attributes:
         config: the values.
-        origins: origin of each value, by dotted key; the keys are those of the values in
-            `config`, in the same order.
+        origins: who set each value, by dotted key, in the order of `config`.
     """
 
     config: Config
@@ -89,7 +84,7 @@ class Resolved:
 
     def values(self) -> Iterator[tuple[str, object, Origin]]:
         """Each effective value as (dotted key, plain value, origin)."""
-        for path, value in _leaves(self.config.model_dump(mode="json")):
+        for path, value in leaves(self.config.model_dump(mode="json")):
             key = ".".join(path)
             yield key, value, self.origins[key]
 
@@ -107,7 +102,7 @@ def load_config(path: str | Path | None) -> Config:
 
 
 def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
-    """The configuration in a YAML file with flags put over it, and where each value is from.
+    """The configuration in a YAML file with flags put over it, and who set each value.
 
     A flag that changes `policy.kind` starts the policy afresh: the file's keys belong to
     the other kind.
@@ -119,10 +114,13 @@ def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
     Raises:
         ConfigError: the file cannot be read, or the result breaks a rule.
     """
-    sources = _Sources(path)
-    for key, value in flags.items():
-        sources.put(key, value)
-    return sources.resolve()
+    name = None if path is None else str(Path(path))
+    sources = Sources(name, Document(data={}) if name is None else _read(name), flags)
+    config = _validate(sources)
+    origins = {
+        ".".join(key): sources.origin(key) for key, _ in leaves(config.model_dump(mode="json"))
+    }
+    return Resolved(config, origins)
 
 
 def json_schema() -> dict[str, Any]:
@@ -134,122 +132,27 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Sources:
-    """The raw values before they are checked, and who set which."""
+def _read(name: str) -> Document:
+    try:
+        return read_document(Path(name))
+    except UnreadableError as error:
+        line = "" if error.line is None else f":{error.line}"
+        raise ConfigError(f"{name}{line}: {error.message}") from error
 
-    path: str | Path | None
-    document: Document = field(init=False)
-    flagged: list[KeyPath] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.path is None:
-            self.document = Document(data={})
-            return
-        try:
-            self.document = read_document(Path(self.path))
-        except UnreadableError as error:
-            line = "" if error.line is None else f":{error.line}"
-            raise ConfigError(f"{self.path}{line}: {error.message}") from error
-
-    def put(self, key: str, value: object) -> None:
-        """Set one value, making the mappings on the way to it."""
-        path = tuple(key.split("."))
-        if path == ("policy", "kind"):
-            self._drop_other_kind(value)
-        *parents, last = path
-        level = self.document.data
-        for parent in parents:
-            inner = level.get(parent)
-            if not isinstance(inner, dict):
-                inner = level[parent] = {}
-            level = inner
-        level[last] = value
-        self._forget(path)
-        self.flagged.append(path)
-
-    def _drop_other_kind(self, kind: object) -> None:
-        policy = self.document.data.get("policy")
-        if isinstance(policy, dict) and policy.get("kind", "queue_depth") != kind:
-            self.document.data["policy"] = {}
-            self._forget(("policy",))
-
-    def _forget(self, path: KeyPath) -> None:
-        """Drop what the file had to say on `path`, which no longer counts."""
-        document = self.document
-        for known in [each for each in document.lines if _within(each, path)]:
-            del document.lines[known]
-        for known in [each for each in document.texts if _within(each, path)]:
-            del document.texts[known]
-
-    def resolve(self) -> Resolved:
-        document = self.document
-        problems = [
-            (line, self._line(Problem(path, message, (path,)), line))
-            for line, path, message in document.problems
+def _validate(sources: Sources) -> Config:
+    """The checked values; all problems are reported at once, in the order of the file."""
+    misread = list(sources.misread())
+    reports = [(line, text) for _, line, text in misread]
+    misread_paths = {path for path, _, _ in misread}
+    try:
+        config = Config.model_validate(sources.data)
+    except ValidationError as error:
+        reports += [
+            sources.report(problem)
+            for problem in explain(error, sources.texts)
+            if problem.path not in misread_paths
         ]
-        misread = [path for _, path, _ in document.problems]
-        try:
-            config = Config.model_validate(document.data)
-        except ValidationError as error:
-            for problem in explain(error, document.texts):
-                if problem.path not in misread:
-                    line = self._blame(problem)[1]
-                    problems.append((line, self._line(problem)))
-        if problems:
-            raise ConfigError(*(text for _, text in sorted(problems, key=lambda each: each[0])))
-        return Resolved(config, self._origins(config))
-
-    def _line(self, problem: Problem, line: int | None = None) -> str:
-        place = f"{self.path}:{line}" if line else self._blame(problem)[0]
-        key = ".".join(problem.path)
-        if place == f"flag {key}" or not key:
-            return f"{place}: {problem.message}"
-        return f"{place}: {key}: {problem.message}"
-
-    def _blame(self, problem: Problem) -> tuple[str, int]:
-        """Where the value to change was set, and a line number to sort by (flags go last)."""
-        for place in problem.places:
-            for flag in reversed(self.flagged):
-                if _within(place, flag):
-                    return f"flag {'.'.join(flag)}", 1 << 30
-        for place in problem.places:
-            if place in self.document.lines:
-                return self._at(place)
-        for place in problem.places:
-            for length in range(len(place) - 1, 0, -1):
-                if place[:length] in self.document.lines:
-                    return self._at(place[:length])
-                for flag in self.flagged:
-                    if _within(flag, place[:length]):
-                        return f"flag {'.'.join(flag)}", 1 << 30
-        return str(self.path or "defaults"), 0
-
-    def _at(self, path: KeyPath) -> tuple[str, int]:
-        line = self.document.lines[path]
-        return f"{self.path}:{line}", line
-
-    def _origins(self, config: Config) -> dict[str, Origin]:
-        origins = {}
-        for path, _ in _leaves(config.model_dump(mode="json")):
-            if any(_within(path, flag) for flag in self.flagged):
-                origin = Origin.FLAG
-            elif path in self.document.lines:
-                origin = Origin.FILE
-            else:
-                origin = Origin.DEFAULT
-            origins[".".join(path)] = origin
-        return origins
-
-
-def _within(path: KeyPath, ancestor: KeyPath) -> bool:
-    return path[: len(ancestor)] == ancestor
-
-
-def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
-    for key, value in tree.items():
-        path = (*above, key)
-        if isinstance(value, Mapping):
-            yield from _leaves(value, path)
-        else:
-            yield path, value
+    if reports:
+        raise ConfigError(*(text for _, text in sorted(reports, key=lambda each: each[0])))
+    return config

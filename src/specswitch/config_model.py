@@ -207,7 +207,7 @@ def _complete_running(running: Any, limit: Any) -> Any:
     """Running marks, what is missing derived from the limit; wrong types are left to pydantic."""
     if not isinstance(running, Mapping) or not _is_positive_int(limit):
         return running
-    running = {"enter": limit + 1, **running}
+    running = {"enter": min(limit + 1, MAX_COUNT), **running}
     if _is_positive_int(running["enter"]):
         running.setdefault("resume", (running["enter"] - 1) * 3 // 4)
     return running

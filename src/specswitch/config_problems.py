@@ -1,28 +1,35 @@
-"""Words for what is wrong with a configuration: where, which key, what to change.
+"""Words for what is wrong with a configuration: which key, what, and what to change.
 
-pydantic knows which rule was broken but not the line, and words it for programmers.
+pydantic knows which rule was broken, but neither the line nor what the user wrote
+(`off` arrives as false), and it words the rule for programmers.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from specswitch.config_lines import KeyPath
-from specswitch.config_model import POLICY_MODELS, Config
+from specswitch.config_model import POLICY_MODELS, Config, GuardConfig
 
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "model_type": "a mapping of keys",
     "model_attributes_type": "a mapping of keys",
-    "finite_number": "a finite number",
+}
+_BOUNDS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
 }
 
 
@@ -32,7 +39,7 @@ class Problem:
 
     Attributes:
         path: the key it is about; () for the whole configuration.
-        message: what is wrong and what to change; one line.
+        message: what is wrong and what to change.
         places: keys that could be to blame, likeliest first.
     """
 
@@ -49,129 +56,117 @@ def explain(error: ValidationError, texts: Mapping[KeyPath, str]) -> Iterator[Pr
         texts: how each value was written in the file, by path of keys.
     """
     for detail in error.errors(include_url=False):
-        yield _explain(detail, texts)
-
-
-def _explain(detail: ErrorDetails, texts: Mapping[KeyPath, str]) -> Problem:
-    path, kind = _path(detail)
-    rule = detail["type"]
-    context = detail.get("ctx", {})
-    if rule == "cross_field":
-        parent = path[:-1]
-        about = parent + _split(context["about"])
-        return Problem(
-            about, context["message"], tuple(parent + _split(place) for place in context["places"])
-        )
-    return Problem(path, _message(rule, detail, context, path, kind, texts), (path,))
-
-
-def _message(
-    rule: str,
-    detail: ErrorDetails,
-    context: Mapping[str, Any],
-    path: KeyPath,
-    kind: str | None,
-    texts: Mapping[KeyPath, str],
-) -> str:
-    value = detail["input"]
-    got = _got(value, texts.get(path))
-    if rule == "extra_forbidden":
-        return _unknown_key(path, kind)
-    if rule == "missing":
-        return f"missing; {_why_needed(path, kind)}"
-    if rule in ("greater_than_equal", "greater_than", "less_than_equal"):
-        bound = {
-            "greater_than_equal": "at least {ge}",
-            "greater_than": "above {gt}",
-            "less_than_equal": "at most {le}",
-        }[rule].format(**context)
-        return f"must be {bound}, got {got}"
-    if rule == "enum":
-        return f"must be {context['expected'].replace(chr(39), '')}, got {got}"
-    if rule == "union_tag_invalid":
-        kind_text = texts.get((*path, "kind"), context["tag"])
-        guess = nearest(kind_text, list(POLICY_MODELS))
-        meant = f"; did you mean {guess}?" if guess else ""
-        return f"kind must be one of {', '.join(POLICY_MODELS)}, got `{kind_text}`{meant}"
-    if rule in _EXPECTED:
-        return f"expected {_EXPECTED[rule]}, got {got}{_hint(rule, value, path, kind)}"
-    return f"{detail['msg']}, got {got}"
-
-
-def nearest(key: str, known: list[str]) -> str | None:
-    """The known key that `key` was most likely meant to be, if any is near."""
-    tidy = key.strip().lower().replace("-", "_")
-    return next(iter(difflib.get_close_matches(tidy, known, n=1, cutoff=0.5)), None)
+        path, kind = _path(detail)
+        if detail["type"] == "cross_field":
+            yield _two_values(detail["ctx"], path[:-1])
+        else:
+            yield Problem(path, _message(detail, path, kind, texts), (path,))
 
 
 def _path(detail: ErrorDetails) -> tuple[KeyPath, str | None]:
     """Path of keys as the user wrote them, and the policy kind that pydantic puts into it."""
     location = tuple(str(part) for part in detail["loc"])
+    if detail["type"] == "union_tag_invalid":
+        return (*location, "kind"), None
     if len(location) > 1 and location[0] == "policy":
         return ("policy", *location[2:]), location[1]
     return location, None
 
 
-def _split(dotted: str) -> KeyPath:
-    return tuple(dotted.split(".")) if dotted else ()
+def _two_values(context: Mapping[str, Any], above: KeyPath) -> Problem:
+    def below(dotted: str) -> KeyPath:
+        return above + tuple(dotted.split(".")) if dotted else above
+
+    places = tuple(below(place) for place in context["places"])
+    return Problem(below(context["about"]), context["message"], places)
+
+
+def _message(
+    detail: ErrorDetails, path: KeyPath, kind: str | None, texts: Mapping[KeyPath, str]
+) -> str:
+    rule, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    text = texts.get(path)
+    if rule == "extra_forbidden":
+        return _unknown_key(path, kind)
+    if rule == "missing":
+        return _missing(path, kind)
+    if rule == "union_tag_invalid":
+        text = context["tag"] if text is None else text
+        return f"expected {_one_of(POLICY_MODELS)}, got {_quote(text)}{_meant(text, POLICY_MODELS)}"
+    if rule == "enum":
+        known = context["expected"].replace("'", "")
+        return f"expected {known}, got {_got(value, text)}"
+    if rule in _BOUNDS:
+        return f"must be {_BOUNDS[rule].format(**context)}, got {_got(value, text)}"
+    if rule in _EXPECTED:
+        hint = _hint(rule, value, path, kind)
+        return f"expected {_EXPECTED[rule]}, got {_got(value, text)}{hint}"
+    return f"{detail['msg']}, got {_got(value, text)}"
 
 
 def _unknown_key(path: KeyPath, kind: str | None) -> str:
     *parents, key = path
-    known = list(_model_at(tuple(parents), kind).model_fields)
-    elsewhere = _home_of(key, tuple(parents))
-    if elsewhere:
-        return f"unknown key here; it belongs {elsewhere}"
-    guess = nearest(key, known)
-    if guess:
-        return f"unknown key; did you mean {guess}?"
-    return f"unknown key; known here: {', '.join(known)}"
+    home = _home_of(key, parents)
+    if home:
+        return f"unknown key here; it belongs {home}"
+    known = list(_model_at(parents, kind).model_fields)
+    return "unknown key" + (_meant(key, known) or f"; known here: {', '.join(known)}")
 
 
-def _home_of(key: str, parents: KeyPath) -> str | None:
-    """Where a key that is not known at `parents` is known, if that is one place only."""
+def _home_of(key: str, parents: Sequence[str]) -> str | None:
+    """Where a key that is not known below `parents` is known, if that is one place only."""
     homes = []
-    if key in GUARD_FIELDS:
-        homes.append("under guard")
     if key in Config.model_fields:
         homes.append("at the top level")
+    if key in GuardConfig.model_fields:
+        homes.append("under guard")
     for name, model in POLICY_MODELS.items():
-        if key in model.model_fields and key != "kind":
-            homes.append(f"to policy kind {name}" if parents == ("policy",) else "under policy")
+        if key in model.model_fields:
+            homes.append(f"to policy kind {name}" if parents == ["policy"] else "under policy")
     return homes[0] if len(homes) == 1 else None
 
 
-def _nested(annotation: Any) -> type[BaseModel] | None:
-    """The model in `Model` or `Model | None`."""
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+def _missing(path: KeyPath, kind: str | None) -> str:
+    *parents, key = path
+    described = _model_at(parents, kind).model_fields[key].description or key
+    needed_by = f"policy kind {kind} needs it" if kind else "it is needed"
+    return f"missing, and {needed_by}: {' '.join(described.split())}"
 
 
-def _model_at(path: KeyPath, kind: str | None) -> type[BaseModel]:
+def _model_at(path: Sequence[str], kind: str | None) -> type[BaseModel]:
+    """The model whose keys stand below `path`."""
     model: type[BaseModel] = Config
     for key in path:
         if model is Config and key == "policy" and kind:
             model = POLICY_MODELS[kind]
-            continue
-        inner = _nested(model.model_fields[key].annotation)
-        assert inner is not None, f"{'.'.join(path)} holds no keys"
-        model = inner
+        else:
+            annotation = model.model_fields[key].annotation
+            model = next(
+                each
+                for each in (annotation, *get_args(annotation))
+                if isinstance(each, type) and issubclass(each, BaseModel)
+            )
     return model
 
 
-GUARD_FIELDS = _model_at(("guard",), None).model_fields
+def _one_of(known: Mapping[str, object]) -> str:
+    *others, last = known
+    return f"{', '.join(others)} or {last}"
 
 
-def _why_needed(path: KeyPath, kind: str | None) -> str:
-    *parents, key = path
-    what = _model_at(tuple(parents), kind).model_fields[key].description or key
-    owner = f"policy kind {kind} needs it" if kind else "it is needed"
-    return f"{owner}: {' '.join(what.split())}"
+def _meant(written: str, known: Mapping[str, object] | list[str]) -> str:
+    """A question that names the nearest known word, if one is near."""
+    tidy = written.strip().lower().replace("-", "_")
+    near = difflib.get_close_matches(tidy, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _quote(text: str) -> str:
+    return f"`{text}`" if len(text) <= 40 else f"`{text[:40]}...`"
 
 
 def _got(value: object, text: str | None) -> str:
+    """What was given, as the user wrote it."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, Mapping):
@@ -180,29 +175,28 @@ def _got(value: object, text: str | None) -> str:
         return "a list"
     if isinstance(value, bool):
         read = "true" if value else "false"
-        if text is None or text.lower() == read:
-            return read
-        return f"`{text}`, which YAML reads as {read}"
-    return f"`{value if text is None else text}`"
+        plain = text is None or text.lower() == read
+        return read if plain else f"{_quote(text or '')}, which YAML reads as {read}"
+    return _quote(str(value) if text is None else text)
 
 
 def _hint(rule: str, value: object, path: KeyPath, kind: str | None) -> str:
+    """What to write instead, where that can be told."""
     if rule in ("model_type", "model_attributes_type"):
         *parents, key = path
-        annotation = _model_at(tuple(parents), kind).model_fields[key].annotation
-        if type(None) in get_args(annotation):
+        field = _model_at(parents, kind).model_fields.get(key)
+        if field and NoneType in get_args(field.annotation):
             return "; write null to leave it out of the decision"
         return "; leave the key out to use the defaults" if value is None else ""
-    if isinstance(value, str):
-        try:
-            number = float(value)
-        except ValueError:
-            return ""
-        if not math.isfinite(number):
-            return ""
-        written = int(number) if number.is_integer() else number
-        if rule == "float_type" or isinstance(written, int):
-            return f", which is text; write {written}"
-    if isinstance(value, float) and value.is_integer():
-        return f"; write {int(value)}"
-    return ""
+    if not isinstance(value, (str, float)):
+        return ""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    if not math.isfinite(number):
+        return ""
+    is_text = ", which is text" if isinstance(value, str) else ""
+    if number.is_integer():
+        return f"{is_text}; write {int(number)}"
+    return f"{is_text}; write {number}" if rule == "float_type" else is_text

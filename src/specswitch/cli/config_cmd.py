@@ -55,7 +55,7 @@ def check(
 @app.command()
 def show(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="YAML file; none: the defaults.")
+        Path | None, typer.Argument(metavar="FILE", help="YAML file; none: the defaults.")
     ] = None,
     flags: SetOption = [],  # noqa: B006 - Typer reads the default, nobody changes it
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
