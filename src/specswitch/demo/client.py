@@ -90,8 +90,11 @@ class Client:
                 f"the end of {self._server.log}:\n{self._server.tail(15)}"
             ) from None
         except aiohttp.ClientError as error:
-            # A broken connection is most often a server that is going down; give
-            # the process a moment to be gone, then its log says more than the error.
+            # Most often the server is going down: its exit code and log say more
+            # than the error of the connection, so give it a moment to be gone.
             await asyncio.sleep(1.0)
             self._server.check_alive("ended while it was in use")
-            raise DemoError(f"{method} {path} failed: {error}") from None
+            raise DemoError(
+                f"{method} {path} failed: {error}; "
+                f"the end of {self._server.log}:\n{self._server.tail(15)}"
+            ) from None
