@@ -1,4 +1,4 @@
-"""Every test here runs the real engine: marked ``engine``, with one import of it for the whole session."""
+"""Every test here runs the real engine and is marked ``engine``."""
 
 from __future__ import annotations
 

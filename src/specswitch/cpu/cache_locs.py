@@ -1,30 +1,15 @@
-"""The small Triton kernels of speculative decoding in PyTorch: copies between KV slot lists and the
-request table.
+"""The small Triton kernels of speculative decoding in PyTorch: slot lists and the request table.
 
 Each function has the arguments of the kernel it stands for (SGLang 0.5.12.post1:
 speculative/eagle_info_v2.py and speculative/spec_utils.py) and writes the same memory.
 ``req_to_token`` is [requests, context] int32: the KV slot of each position of each request.
-`Launchable` gives them the ``kernel[grid](...)`` form of a Triton kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
-
-
-class Launchable:
-    """Lets ``kernel[grid](...)`` call a plain function once.
-
-    The grid, one program per request, has no meaning here: the function covers the batch.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self._function
 
 
 def assign_draft_cache_locs_page_size_1(

@@ -7,11 +7,15 @@ move can be shared.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from specswitch.cpu import environment
+from specswitch.cpu.errors import CpuEngineError
+from specswitch.cpu.launchable import Launchable
 
 Binding = Callable[[ModuleType], None]
 
@@ -111,6 +115,48 @@ def _memory_pool(module: Any) -> None:
     module.MHATokenToKVPool._init_kv_copy_and_warmup = lambda self: None
 
 
+def _allocator(module: Any) -> None:
+    from specswitch.cpu import paged_alloc
+
+    if not environment.triton_interpreted():
+        _replace_kernels(module, paged_alloc, "alloc_decode_kernel", "alloc_extend_kernel")
+
+
+def _xgrammar_backend(module: Any) -> None:
+    # The engine's version masks logits with a Triton kernel and refuses a CPU
+    # (constrained/xgrammar_backend.py:114); the library has a CPU kernel of its own.
+    def apply_vocab_mask(self: Any, logits: Any, vocab_mask: Any) -> None:
+        import xgrammar
+
+        xgrammar.apply_token_bitmask_inplace(logits, vocab_mask)
+
+    module.XGrammarGrammar.apply_vocab_mask = apply_vocab_mask
+
+
+def _server_args(module: Any) -> None:
+    from specswitch.cpu import server_defaults
+
+    complete = module.ServerArgs.__post_init__
+
+    @functools.wraps(complete)
+    def __post_init__(self: Any) -> None:
+        server_defaults.fill(self)
+        complete(self)
+
+    from_cli_args = module.ServerArgs.from_cli_args.__func__
+
+    @functools.wraps(from_cli_args)
+    def from_cli_args_or_exit(cls: Any, args: Any) -> Any:
+        # On the command line a refusal is one line; users of the class get the exception.
+        try:
+            return from_cli_args(cls, args)
+        except CpuEngineError as error:
+            sys.exit(f"specswitch: {error}")
+
+    module.ServerArgs.__post_init__ = __post_init__
+    module.ServerArgs.from_cli_args = classmethod(from_cli_args_or_exit)
+
+
 def _model_runner(module: Any) -> None:
     # On ARM it would call operators of sgl_kernel to bind threads to cores
     # (model_executor/model_runner.py:1234).
@@ -123,19 +169,22 @@ def _replace_kernels(module: Any, source: Any, *names: str) -> None:
             raise AttributeError(
                 f"{module.__name__} has no kernel {name}: this release needs its own bindings"
             )
-        setattr(module, name, source.Launchable(getattr(source, name)))
+        setattr(module, name, Launchable(getattr(source, name)))
 
 
 _SRT = "sglang.srt."
 
 BINDINGS: Mapping[str, Mapping[str, Binding]] = {
     "0.5.12.post1": {
+        _SRT + "server_args": _server_args,
         _SRT + "speculative.eagle_utils": _eagle_utils,
         _SRT + "speculative.eagle_info_v2": _eagle_info_v2,
         _SRT + "speculative.spec_utils": _spec_utils,
         _SRT + "speculative.draft_utils": _draft_utils,
         _SRT + "layers.attention.torch_native_backend": _torch_native_backend,
         _SRT + "mem_cache.memory_pool": _memory_pool,
+        _SRT + "mem_cache.allocator": _allocator,
+        _SRT + "constrained.xgrammar_backend": _xgrammar_backend,
         _SRT + "model_executor.model_runner": _model_runner,
     },
 }

@@ -8,6 +8,7 @@ three; everything between them is unmodified. Lines cited are of SGLang 0.5.12.p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -128,7 +129,7 @@ class EngineDriver:
 
     @property
     def free_slots(self) -> int:
-        """KV slots that a new request could have: unused ones and those that only the radix cache holds."""
+        """KV slots a new request could have: unused ones and those only the radix cache holds."""
         return (
             self.scheduler.token_to_kv_pool_allocator.available_size()
             + self.scheduler.tree_cache.evictable_size()
@@ -136,7 +137,10 @@ class EngineDriver:
 
     @property
     def lost_slots(self) -> int:
-        """KV slots that were free before the first request and are not now; 0 when nothing runs and nothing leaked."""
+        """KV slots that were free before the first request and are not now.
+
+        0 when nothing runs and nothing leaked.
+        """
         return self._total_slots - self.free_slots
 
     def generate(
@@ -163,10 +167,8 @@ class EngineDriver:
         )
         self._on_tick = on_tick
         self.tick = self._idle_ticks = self._last_progress = 0
-        try:
+        with contextlib.suppress(_Finished):
             self.scheduler.run_event_loop()
-        except _Finished:
-            pass
         return list(self._results.values())
 
     def _with_name(self, request: Request) -> Request:

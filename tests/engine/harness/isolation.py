@@ -7,6 +7,7 @@ after the import takes none.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import sys
@@ -41,8 +42,9 @@ def import_engine() -> None:
 
     # Threads do not survive a fork, and OpenMP waits for those it remembers.
     torch.set_num_threads(1)
-    import sglang.srt.managers.scheduler
-    import sglang.srt.models.registry  # every model class, otherwise imported again by each child
+    # The scheduler's own module does not import the model classes; each child would do it again.
+    for name in ("sglang.srt.managers.scheduler", "sglang.srt.models.registry"):
+        importlib.import_module(name)
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
