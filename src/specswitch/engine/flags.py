@@ -19,7 +19,7 @@ from typing import Any
 from specswitch.config import ConfigError, load_config
 from specswitch.engine import compat
 from specswitch.engine.errors import StartupRefusal
-from specswitch.engine.refusals import check_server_args
+from specswitch.engine.refusals import check_algorithm, check_server_args
 from specswitch.engine.settings import (
     CONFIG_ATTRIBUTE,
     SPECSWITCH,
@@ -77,8 +77,9 @@ def add_flags(_result: None, parser: argparse.ArgumentParser) -> None:
         "--speculative-worker",
         choices=WORKERS,
         default=None,
-        help="Worker for EAGLE, EAGLE3 and STANDALONE speculation. 'specswitch' decodes target-only "
-        f"while load is high; 'eagle' is SGLang's own (default). Environment: {WORKER_VARIABLE}.",
+        help="Worker for EAGLE, EAGLE3 and STANDALONE: 'eagle' is SGLang's own (default), "
+        "'specswitch' decodes target-only while load is high. "
+        f"Environment: {WORKER_VARIABLE}.",
     )
     group.add_argument(
         "--speculative-worker-config",
@@ -127,6 +128,7 @@ def attach_settings(
     except ConfigError as error:
         raise StartupRefusal(str(error)) from None
     given = inspect.signature(original).bind(server_args, *args, **kwargs).arguments
+    check_algorithm(given.get("speculative_algorithm"))
     original(server_args, *args, **kwargs)
     check_server_args(server_args)
     Settings(

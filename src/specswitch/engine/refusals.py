@@ -12,6 +12,8 @@ from typing import Any
 from specswitch.engine.errors import StartupRefusal
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "STANDALONE")
+#: The engine's other name for EAGLE with a model's own MTP head (server_args.py:3564).
+ALIAS = "NEXTN"
 
 
 def check_server_args(server_args: Any) -> None:
@@ -23,17 +25,23 @@ def check_server_args(server_args: Any) -> None:
     Raises:
         StartupRefusal: one line per problem, each naming the flag to change.
     """
-    # Without a fitting algorithm the engine leaves the other speculative arguments unresolved.
-    problems = list(_algorithm(server_args)) or [*_overlap(server_args), *_rules(server_args)]
+    problems = [*_overlap(server_args), *_rules(server_args)]
     if problems:
         raise StartupRefusal("\n".join(problems))
 
 
-def _algorithm(args: Any) -> Iterator[str]:
-    algorithm = args.speculative_algorithm
-    if algorithm not in ALGORITHMS:
+def check_algorithm(algorithm: str | None) -> None:
+    """Refuse speculation of another kind, before the engine looks at its own arguments for it.
+
+    Args:
+        algorithm: value of ``--speculative-algorithm`` as the user wrote it, None when unset.
+
+    Raises:
+        StartupRefusal: names the flag and the algorithms that work.
+    """
+    if algorithm is None or algorithm.upper() not in (*ALGORITHMS, ALIAS):
         given = f"is {algorithm}" if algorithm else "is not set"
-        yield (
+        raise StartupRefusal(
             f"--speculative-algorithm {given}: --speculative-worker specswitch needs one of "
             f"{', '.join(ALGORITHMS)}"
         )

@@ -17,7 +17,7 @@ STATE_KEY = "specswitch"
 def run_batch(
     original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """AROUND ``Scheduler.run_batch``: load in before a decode step, lengths on after a target-only one.
+    """AROUND ``Scheduler.run_batch``: load in before a decode step, lengths on after target-only.
 
     The engine sets ``batch.seq_lens`` to a tensor that the forward stream is still to compute
     (managers/scheduler.py:3066) and waits for it in the next ``prepare_for_decode``. After a
