@@ -11,7 +11,7 @@ from specswitch.demo import main as demo_main
 from specswitch.demo.traffic import Plan
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
-SMALL_PLAN = Plan(calm_requests=4, calm_clients=1, burst_requests=16, new_tokens=24)
+SMALL_PLAN = Plan(calm_requests=4, calm_clients=1, burst_requests=16, new_tokens=24, settle_s=0.1)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ pytest.importorskip("matplotlib")
 from test_demo_observe import sample, switch
 
 from specswitch.demo.figure import draw, stretches
-from specswitch.demo.report import Outcome, PhaseTime, summary, to_json
+from specswitch.demo.outcome import Outcome, PhaseTime
+from specswitch.demo.report import summary, to_json
 
 
 def test_stretches_cover_the_whole_run_and_change_mode_at_switches() -> None:
@@ -29,7 +30,8 @@ def test_run_without_switches_is_one_stretch() -> None:
 
 
 def test_picture_of_a_single_sample_can_be_drawn(tmp_path: Path) -> None:
-    draw(tmp_path / "one.png", [sample(0.0, 0)], [], enter=None, resume=None)
+    outcome = Outcome((sample(0.0, 0),), (), (), 0, (), 0.0)
+    draw(tmp_path / "one.png", outcome, enter=None, resume=None)
     assert (tmp_path / "one.png").stat().st_size > 1000
 
 

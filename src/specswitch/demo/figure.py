@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 
 from specswitch.control import Mode
 from specswitch.demo.observe import Sample, SeenSwitch, seconds_of_step
+from specswitch.demo.outcome import Outcome, PhaseTime
 
 _SHADES = {Mode.SPECULATE.value: "#d6eaf8", Mode.TARGET_ONLY.value: "#fdebd0"}
 _QUEUE, _RUNNING, _RATE, _MARK = "#b03a2e", "#1f618d", "#1e8449", "#7f8c8d"
@@ -32,22 +33,15 @@ def stretches(
     return found
 
 
-def draw(
-    file: Path,
-    samples: Sequence[Sample],
-    switches: Sequence[SeenSwitch],
-    *,
-    enter: int | None,
-    resume: int | None,
-) -> None:
+def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None) -> None:
     """Write the PNG.
 
     Args:
         file: where to.
-        samples: at least one.
-        switches: in order.
+        outcome: with at least one sample.
         enter, resume: the marks of the waiting queue; None where the policy has none.
     """
+    samples, switches = outcome.samples, outcome.switches
     # A Figure of its own rather than pyplot's: no display and no global state.
     figure = Figure(figsize=(12, 7), layout="constrained")
     load, rate = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -57,20 +51,21 @@ def draw(
         axes.grid(axis="y", alpha=0.35)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlim(seconds[0], max(seconds[-1], seconds[0] + 1))
 
     load.step(seconds, [s.waiting for s in samples], where="post", color=_QUEUE, lw=2)
     load.step(seconds, [s.running for s in samples], where="post", color=_RUNNING, lw=2)
     load.set_ylabel("requests")
-    load.set_ylim(0, max(4, *(max(s.waiting, s.running) for s in samples)) * 1.3)
+    # Room above the curves for the labels of the switches.
+    load.set_ylim(0, max(4, *(max(s.waiting, s.running) for s in samples)) * 1.35)
     _marks(load, enter, resume)
     _label_switches(load, samples, switches)
-    _label_phases(load, samples)
+    _label_phases(load, outcome.phases)
 
     rate.plot(seconds, [s.tokens_per_second for s in samples], color=_RATE, lw=2)
     rate.set_ylabel("tokens/s")
     rate.set_xlabel("seconds")
     rate.set_ylim(bottom=0)
-    rate.set_xlim(seconds[0], max(seconds[-1], seconds[0] + 1))
 
     lines = [
         Line2D([], [], color=_QUEUE, lw=2, label="waiting (queue depth)"),
@@ -92,37 +87,44 @@ def _shade(axes: Axes, samples: Sequence[Sample], switches: Sequence[SeenSwitch]
 
 
 def _label_switches(axes: Axes, samples: Sequence[Sample], switches: Sequence[SeenSwitch]) -> None:
-    for switch in switches:
+    start, end = axes.get_xlim()
+    for number, switch in enumerate(switches):
+        when = seconds_of_step(list(samples), switch.step)
+        late = when > start + 0.85 * (end - start)
         axes.annotate(
             f"{switch.reason}\nstep {switch.step}, waiting {switch.waiting}",
-            (seconds_of_step(list(samples), switch.step), 0.985),
+            # Neighbours take turns in three rows, so that close switches stay readable.
+            (when, 0.985 - 0.085 * (number % 3)),
             xycoords=("data", "axes fraction"),
-            xytext=(5, 0),
+            xytext=(-5 if late else 5, 0),
             textcoords="offset points",
+            ha="right" if late else "left",
             va="top",
-            fontsize=9,
-            bbox={"boxstyle": "round,pad=0.25", "fc": "white", "ec": "none", "alpha": 0.8},
+            fontsize=8.5,
+            bbox={"boxstyle": "round,pad=0.2", "fc": "white", "ec": "none", "alpha": 0.85},
         )
 
 
-def _label_phases(axes: Axes, samples: Sequence[Sample]) -> None:
-    begun: dict[str, float] = {}
-    ended: dict[str, float] = {}
-    for sample in samples:
-        begun.setdefault(sample.phase, sample.seconds)
-        ended[sample.phase] = sample.seconds
-    for phase, start in begun.items():
-        if ended[phase] > start:
-            axes.text(
-                (start + ended[phase]) / 2,
-                1.015,
-                phase,
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                fontsize=10,
-                color="#444444",
-            )
+def _label_phases(axes: Axes, phases: Sequence[PhaseTime]) -> None:
+    for phase in phases:
+        axes.annotate(
+            "",
+            (phase.start, 1.02),
+            (phase.end, 1.02),
+            xycoords=axes.get_xaxis_transform(),
+            arrowprops={"arrowstyle": "|-|,widthA=0.3,widthB=0.3", "color": "#777777", "lw": 1},
+            annotation_clip=False,
+        )
+        axes.text(
+            (phase.start + phase.end) / 2,
+            1.035,
+            f"{phase.name}: {phase.requests} requests",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=9,
+            color="#444444",
+        )
 
 
 def _marks(axes: Axes, enter: int | None, resume: int | None) -> None:

@@ -38,11 +38,11 @@ def run_demo(console: Console, folder: Path, config_file: Path | None) -> bool:
     phases = plan.phases(tiny_pair.prompts(plan.total, seed=2))
     with screen_for(console) as screen:
         screen.note(f"controller: {file}")
-        outcome = run_until_signal(Demo(launch, phases, folder).run(screen))
+        outcome = run_until_signal(Demo(launch, phases, folder, plan.settle_s).run(screen))
     enter, resume = waiting_marks(config)
     written = write(folder, outcome, enter=enter, resume=resume)
     console.print()
-    console.print(summary(outcome), markup=False, highlight=False, end="")
+    console.print(summary(outcome), markup=False, highlight=False, soft_wrap=True, end="")
     console.print("report: " + ", ".join(str(path) for path in written), soft_wrap=True)
     return outcome.passed
 

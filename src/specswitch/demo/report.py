@@ -5,66 +5,15 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from specswitch.control import Mode
-from specswitch.demo.compare import Difference
-from specswitch.demo.observe import Sample, SeenSwitch, seconds_of_step, switched_both_ways
+from specswitch.demo.observe import seconds_of_step
+from specswitch.demo.outcome import Outcome
 from specswitch.demo.screen import describe
-
-
-@dataclass(frozen=True)
-class PhaseTime:
-    """When a phase ran on the server with specswitch (seconds), and what it sent."""
-
-    name: str
-    start: float
-    end: float
-    requests: int
-    tokens: int
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Answered tokens over the whole phase."""
-        return self.tokens / (self.end - self.start) if self.end > self.start else 0.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Everything that a run found out.
-
-    Attributes:
-        samples: at least one.
-        switches: in order.
-        phases: in order.
-        answers: number of answers that were compared.
-        differing: those that were not equal.
-        reference_seconds: time of the server without speculation for all requests.
-    """
-
-    samples: tuple[Sample, ...]
-    switches: tuple[SeenSwitch, ...]
-    phases: tuple[PhaseTime, ...]
-    answers: int
-    differing: tuple[Difference, ...]
-    reference_seconds: float
-
-    def checks(self) -> dict[str, bool]:
-        """What the demo promises, and whether it held."""
-        left, back = switched_both_ways(list(self.switches))
-        return {
-            "all answers equal those of the server without speculation": not self.differing,
-            "the burst switched the server to target_only": left,
-            "it went back to speculate when the load fell": back,
-        }
-
-    @property
-    def passed(self) -> bool:
-        """Whether all checks held."""
-        return all(self.checks().values())
 
 
 def _versions() -> dict[str, str]:
@@ -137,5 +86,5 @@ def write(
     picture, numbers, text = folder / "demo.png", folder / "demo.json", folder / "summary.txt"
     numbers.write_text(json.dumps(to_json(outcome), indent=1) + "\n", encoding="utf-8")
     text.write_text(summary(outcome), encoding="utf-8")
-    draw(picture, outcome.samples, outcome.switches, enter=enter, resume=resume)
+    draw(picture, outcome, enter=enter, resume=resume)
     return picture, numbers, text

@@ -13,7 +13,7 @@ from specswitch.demo.client import Client
 from specswitch.demo.compare import differences
 from specswitch.demo.launch import Launch
 from specswitch.demo.observe import Observer
-from specswitch.demo.report import Outcome, PhaseTime
+from specswitch.demo.outcome import Outcome, PhaseTime
 from specswitch.demo.screen import Screen
 from specswitch.demo.server import ServerProcess, free_port
 from specswitch.demo.traffic import Phase, Request, send
@@ -27,13 +27,13 @@ class Demo:
         launch: how the servers are started.
         phases: the traffic.
         folder: where the servers' logs go; must exist.
-        settle_s: observation before the first and after the last request.
+        settle_s: seconds of observation before the first and after the last request.
     """
 
     launch: Launch
     phases: tuple[Phase, ...]
     folder: Path
-    settle_s: float = 1.0
+    settle_s: float
 
     async def run(self, screen: Screen) -> Outcome:
         """Run both servers, one after the other, and compare their answers.

@@ -45,6 +45,12 @@ class Phase:
 class Plan:
     """Sizes of the three phases.
 
+    Attributes:
+        calm_requests, calm_clients: of the first and of the last phase.
+        burst_requests: all of them outstanding at once.
+        new_tokens: of each answer.
+        settle_s: seconds without requests before the first and after the last phase.
+
     The burst sends everything at once, several times what the server runs at a
     time: the rest waits, and that is the queue depth the controller looks at.
     """
@@ -53,6 +59,7 @@ class Plan:
     calm_clients: int = 2
     burst_requests: int = 48
     new_tokens: int = 64
+    settle_s: float = 1.0
 
     @property
     def total(self) -> int:
