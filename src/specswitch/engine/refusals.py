@@ -25,6 +25,8 @@ def check_server_args(server_args: Any) -> None:
     Raises:
         StartupRefusal: one line per problem, each naming the flag to change.
     """
+    # Once more: with some drafts the alias becomes an algorithm of its own (server_args.py:344).
+    check_algorithm(server_args.speculative_algorithm)
     problems = [*_overlap(server_args), *_rules(server_args)]
     if problems:
         raise StartupRefusal("\n".join(problems))
