@@ -1,0 +1,259 @@
+"""`python -m benchmarks COMMAND`: measure, merge, plot, make tables, judge."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import arms, arrivals, bars, breakeven, bursts, envelope, plots, results, switch
+from benchmarks import options as opt
+from benchmarks import table as readme_table
+from benchmarks.errors import BenchmarkError
+from benchmarks.runner import Runner
+from benchmarks.workload import Workload
+
+SUMMARISE: Mapping[str, results.Summarise] = {
+    envelope.BENCHMARK: envelope.summarise,
+    switch.BENCHMARK: switch.summarise,
+    bursts.BENCHMARK: bursts.summarise,
+}
+_EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 1 something failed or a check did not hold, 2 bad input, 130 Ctrl-C."""
+    options = make_parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except BenchmarkError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return _EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted; servers are stopped, what was measured is kept", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parents = [opt.common()]
+
+    def measuring(name: str, text: str | None, run: Callable[..., int]) -> argparse.ArgumentParser:
+        summary = (text or "").splitlines()[0]
+        made = commands.add_parser(name, parents=parents, help=summary, description=summary)
+        made.set_defaults(command=run)
+        return made
+
+    one = measuring("envelope", envelope.__doc__, _envelope)
+    one.add_argument("--arms", type=opt.names, default=list(arms.ARMS))
+    one.add_argument("--points", type=opt.counts, help="concurrencies (1,4,16,64,128,256)")
+    one.add_argument("--repeats", type=int, default=2, help="per point (default 2)")
+    one.add_argument("--waves", type=int, help="requests per slot and repeat (2 up to 16, then 1)")
+    one.add_argument("--latency", action=argparse.BooleanOptionalAction, default=True)
+    one.add_argument("--output-len", type=int, default=256, metavar="TOKENS")
+
+    one = measuring("switch", switch.__doc__, _switch)
+    one.add_argument("--points", type=opt.counts, help="concurrencies (1,16,64)")
+    one.add_argument("--period", type=int, default=50, help="decode steps per mode (default 50)")
+    one.add_argument("--waves", type=int, default=3, help="requests per slot (default 3)")
+    one.add_argument("--output-len", type=int, default=1024, metavar="TOKENS")
+
+    one = measuring("bursts", bursts.__doc__, _bursts)
+    one.add_argument("--arms", type=opt.names, default=list(arms.ARMS[:4]))
+    one.add_argument("--phases", default="calm:10:6,burst:15:80,calm:15:6")
+    one.add_argument("--repeats", type=int, default=1)
+    one.add_argument("--stream-every", type=int, default=8, metavar="N")
+    one.add_argument("--output-len", type=int, default=256, metavar="TOKENS")
+    one.add_argument("--trace", metavar="CSV", help="TIMESTAMP,ContextTokens,GeneratedTokens")
+    one.add_argument("--trace-start", type=float, default=0.0, metavar="SECONDS")
+    one.add_argument("--trace-seconds", type=float, default=60.0, metavar="SECONDS")
+    one.add_argument("--trace-speed", type=float, default=1.0, help="times denser")
+    one.add_argument("--max-input", type=int, default=2048, metavar="TOKENS")
+    one.add_argument("--max-output", type=int, default=512, metavar="TOKENS")
+
+    one = commands.add_parser("merge", help="one result from several of equal setup")
+    one.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
+    one.add_argument("--out", type=Path, required=True)
+    one.set_defaults(command=_merge)
+
+    one = commands.add_parser("plot", help="PNG beside each result file")
+    one.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
+    one.set_defaults(command=_plot)
+
+    one = commands.add_parser("table", help="write (or --check) the README's tables")
+    readme_table.add_arguments(one)
+    one.set_defaults(command=readme_table.run)
+
+    one = commands.add_parser("bars", help="ratios between arms against the project's bars")
+    one.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
+    one.add_argument("--strict", action="store_true", help="exit 1 when one is missed or missing")
+    one.set_defaults(command=_bars)
+
+    one = commands.add_parser("thresholds", help="print the worker config for an acceptance length")
+    one.add_argument("acceptance", type=float)
+    one.add_argument("--steps", type=int, default=3, choices=sorted(breakeven.H200_8B))
+    one.add_argument("--breakeven", type=Path, metavar="RESULT.json")
+    one.add_argument("--max-running", type=int, default=256)
+    one.set_defaults(command=_thresholds)
+    return parser
+
+
+def _envelope(options: argparse.Namespace) -> int:
+    setup = opt.make_setup(options, options.output_len)
+    points = options.points or ([1, 4] if setup.device == "cpu" else [1, 4, 16, 64, 128, 256])
+    if max(points) > setup.max_running:
+        raise BenchmarkError(
+            f"--points {max(points)} is above --max-running {setup.max_running}: requests would "
+            "wait in the queue instead of running"
+        )
+    chosen = opt.select(opt.make_arms(options, setup), options.arms)
+    extra = {"waves": options.waves}
+    result = opt.open_result(options, envelope.BENCHMARK, setup, envelope.summarise, extra)
+    plan = envelope.Envelope(
+        setup,
+        Workload(setup),
+        points=points,
+        repeats=options.repeats,
+        waves=options.waves,
+        latency=options.latency,
+        result=result,
+    )
+    runner = opt.make_runner(options, setup, result)
+    runner.run(chosen, plan.plan)
+    return _close(options, result, runner)
+
+
+def _switch(options: argparse.Namespace) -> int:
+    setup = opt.make_setup(options, options.output_len)
+    points = options.points or ([1, 4] if setup.device == "cpu" else [1, 16, 64])
+    if max(points) >= setup.max_running:
+        raise BenchmarkError(f"--points must stay below --max-running {setup.max_running}")
+    arm = opt.make_arms(options, setup).periodic(options.period)
+    extra = {"waves": options.waves, "period": options.period}
+    result = opt.open_result(options, switch.BENCHMARK, setup, switch.summarise, extra)
+    times = switch.SwitchTimes(
+        setup,
+        Workload(setup),
+        points=points,
+        waves=options.waves,
+        folder=opt.logs(options),
+        result=result,
+    )
+    runner = opt.make_runner(options, setup, result)
+    runner.run([times.arm(arm)], times.plan, times.finish)
+    return _close(options, result, runner)
+
+
+def _bursts(options: argparse.Namespace) -> int:
+    setup = opt.make_setup(options, options.output_len)
+    if options.trace:
+        window = arrivals.TraceWindow(
+            options.trace_start,
+            options.trace_seconds,
+            options.trace_speed,
+            options.max_input,
+            options.max_output,
+        )
+        incoming = arrivals.read_trace(options.trace, window)
+        load: dict[str, Any] = {"trace": Path(options.trace).name, **vars(window)}
+    else:
+        phases = arrivals.parse_phases(options.phases)
+        incoming = arrivals.poisson(phases, setup.seed)
+        load = {"phases": options.phases}
+    chosen = opt.select(opt.make_arms(options, setup), options.arms)
+    extra = {**load, "stream_every": options.stream_every}
+    result = opt.open_result(options, bursts.BENCHMARK, setup, bursts.summarise, extra)
+    plan = bursts.Bursts(
+        setup,
+        Workload(setup),
+        arrivals=incoming,
+        repeats=options.repeats,
+        stream_every=options.stream_every,
+        result=result,
+    )
+    runner = opt.make_runner(options, setup, result)
+    runner.run(chosen, plan.plan)
+    return _close(options, result, runner)
+
+
+def _close(options: argparse.Namespace, result: results.ResultFile, runner: Runner) -> int:
+    """Verdicts, plot and what is missing."""
+    _show(result.data)
+    if options.plot and any(result.data["arms"].values()):
+        plots.plot(result.data, options.out.with_suffix(".png"))
+    print(f"result: {options.out}")
+    if runner.skipped:
+        print(f"not measured before the deadline (go on with --resume): {len(runner.skipped)}")
+    if runner.failed:
+        print(f"failed: {', '.join(runner.failed)}; logs: {opt.logs(options)}")
+        return _EXIT_FAILED
+    return 0
+
+
+def _merge(options: argparse.Namespace) -> int:
+    loaded = {str(path): results.load(path) for path in options.files}
+    first = next(iter(loaded.values()))
+    data = results.merge(loaded, _summarise_for(first))
+    if options.out.exists():
+        raise BenchmarkError(f"{options.out} exists: move it or choose another --out")
+    options.out.write_text(json.dumps(data, indent=1) + "\n")
+    print(f"{options.out}: {len(data['runs'])} runs")
+    return 0
+
+
+def _summarise_for(result: Mapping[str, Any]) -> results.Summarise:
+    if result["benchmark"] not in SUMMARISE:
+        raise BenchmarkError(f"unknown benchmark {result['benchmark']!r}")
+    return SUMMARISE[result["benchmark"]]
+
+
+def _plot(options: argparse.Namespace) -> int:
+    for path in options.files:
+        data = results.load(path)
+        _summarise_for(data)
+        plots.plot(data, path.with_suffix(".png"))
+        print(path.with_suffix(".png"))
+    return 0
+
+
+def _bars(options: argparse.Namespace) -> int:
+    held = [_show(results.load(path)) for path in options.files]
+    return _EXIT_FAILED if options.strict and not all(held) else 0
+
+
+def _show(result: Mapping[str, Any]) -> bool:
+    """Print the verdicts; whether every bar was measured and met."""
+    verdicts = bars.judge(result)
+    if not verdicts:
+        return True
+    simulated = ", simulated acceptance" if result["simulated"] else ""
+    shown = Table(title=f"{result['benchmark']}, {result['gpu']}{simulated}")
+    for column in ("bar", "at", "ratio", "raw", "limit", ""):
+        shown.add_column(column)
+    for one in verdicts:
+        sign = ">=" if one.at_least else "<="
+        word = {True: "met", False: "MISSED", None: "not measured"}[one.met]
+        cells = ["-" if value is None else f"{value:.3f}" for value in (one.value, one.raw)]
+        shown.add_row(one.bar, one.point, *cells, f"{sign} {one.limit}", word)
+    Console(width=110 if not sys.stdout.isatty() else None).print(shown)
+    return all(one.met for one in verdicts)
+
+
+def _thresholds(options: argparse.Namespace) -> int:
+    table = breakeven.H200_8B[options.steps]
+    if options.breakeven:
+        loaded = results.load(options.breakeven)
+        table = breakeven.BreakEvenTable.from_result(loaded, str(options.breakeven))
+    config = breakeven.thresholds(options.acceptance, table, options.max_running)
+    print(f"# thresholds for acceptance length {options.acceptance:g}; {table.source}")
+    print(yaml.safe_dump(config, sort_keys=False), end="")
+    return 0

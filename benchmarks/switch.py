@@ -1,0 +1,234 @@
+"""`switch`: does the first step after a switch take longer than any other?
+
+A server under steady load changes its mode every N decode steps, whatever the load,
+and writes the duration of every decode step (CUDA events on a GPU) to the file named by
+SPECSWITCH_STEP_TIMES: one JSON object a line with `step`, `mode`, `switched`, `batch`
+and `ms`. Graph captures, allocations or lost overlap would show in the first step of
+each stretch.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import client
+from benchmarks.arms import Arm
+from benchmarks.envelope import require_modes, steps_between
+from benchmarks.errors import BenchmarkError
+from benchmarks.results import ResultFile
+from benchmarks.runner import Measurement
+from benchmarks.server import Server
+from benchmarks.setup import Setup
+from benchmarks.stats import median_or_none, percentiles
+from benchmarks.workload import Workload
+
+BENCHMARK = "switch"
+STEP_TIMES = "SPECSWITCH_STEP_TIMES"
+MODES = ("speculate", "target_only")
+REPEATS = "repeats"
+_WARM_UP_TOKENS = 200
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decode step as the server wrote it; `ms` is its duration."""
+
+    step: int
+    mode: str
+    switched: bool
+    batch: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The steps from one switch to the next, all of one mode and one batch size.
+
+    `ratio` compares the first step with the median of the others in the same stretch, which
+    had nearly the same context length; a median over the whole run would not.
+    """
+
+    mode: str
+    batch: int
+    first_ms: float
+    rest_ms: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        return self.first_ms / statistics.median(self.rest_ms)
+
+
+class SwitchTimes:
+    """Plans the load, and evaluates the step times when the server is gone.
+
+    Args:
+        setup: `output_len` sets how many steps a request lasts.
+        workload: prompts.
+        points: concurrencies.
+        waves: requests per concurrent slot.
+        folder: where the server writes its step times.
+        result: where the cells go.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        workload: Workload,
+        *,
+        points: Sequence[int],
+        waves: int,
+        folder: Path,
+        result: ResultFile,
+    ) -> None:
+        self._setup = setup
+        self._workload = workload
+        self._points = points
+        self._waves = waves
+        self._file = (folder / "step-times.jsonl").resolve()
+        self._result = result
+
+    def arm(self, periodic: Arm) -> Arm:
+        """`periodic`, writing its step times."""
+        return replace(periodic, env={**periodic.env, STEP_TIMES: str(self._file)})
+
+    def plan(self, arm: Arm) -> list[Measurement]:
+        due = [
+            point
+            for point in self._points
+            if not self._result.cell(arm.name, str(point)).get(REPEATS)
+        ]
+        if not due:
+            return []
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.unlink(missing_ok=True)
+        return [self._load(arm, due[-1], warm_up=True), *(self._load(arm, p) for p in due)]
+
+    def _load(self, arm: Arm, point: int, warm_up: bool = False) -> Measurement:
+        # A batch size of its own keeps the warm-up's steps apart from the measured ones.
+        slots = point + 1 if warm_up else point
+        longest = self._setup.output_len
+        length = min(_WARM_UP_TOKENS, longest) if warm_up else longest
+        count = slots if warm_up else slots * self._waves
+
+        def run(server: Server) -> None:
+            prompts = self._workload.prompts(count, slots, "warm-up" if warm_up else "switch")
+            before = server.state()
+            load = [
+                client.Request(prompt, min(length, self._setup.output_len)) for prompt in prompts
+            ]
+            client.closed_loop(server.url, load, slots)
+            require_modes(arm, steps_between(before, server.state()))
+
+        label = "warm-up" if warm_up else f"concurrency {point}"
+        return Measurement(str(point), "", label, run, expected_s=25)
+
+    def finish(self, server: Server) -> None:
+        """Evaluate the file of a stopped server; BenchmarkError when it holds too little."""
+        if not self._file.exists():
+            raise BenchmarkError(
+                f"the server wrote no step times: does this version know {STEP_TIMES}?"
+            )
+        with self._file.open() as lines:
+            steps = parse(lines, str(self._file))
+        for point in self._points:
+            found = [s for s in stretches(steps) if s.batch == point]
+            if found:
+                value = {"server": server.number, **evaluate(found)}
+                self._result.add(server.arm.name, str(point), REPEATS, value)
+
+
+def parse(lines: Iterable[str], name: str) -> list[Step]:
+    """Steps in file order; BenchmarkError names the line and the field that is wrong.
+
+    A last line without its end is what a stopped process leaves behind, and is dropped.
+    """
+    steps: list[Step] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            raw = json.loads(line)
+        except ValueError as error:
+            raise BenchmarkError(f"{name}, line {number}: not JSON: {error}") from error
+        missing = [key for key in Step.__dataclass_fields__ if key not in raw]
+        if missing:
+            raise BenchmarkError(f"{name}, line {number}: lacks {', '.join(missing)}")
+        if raw["mode"] not in MODES:
+            raise BenchmarkError(f"{name}, line {number}: unknown mode {raw['mode']!r}")
+        steps.append(Step(**{key: raw[key] for key in Step.__dataclass_fields__}))
+    return steps
+
+
+def stretches(steps: Iterable[Step]) -> list[Stretch]:
+    """Stretches that begin with a switch, keep their batch size and last three steps or more.
+
+    Where the batch changes within a stretch (requests came or went), nothing after the
+    change is used.
+    """
+    found: list[Stretch] = []
+    current: list[Step] = []
+
+    def close() -> None:
+        if len(current) >= 3:
+            first, *rest = current
+            times = tuple(step.ms for step in rest)
+            found.append(Stretch(first.mode, first.batch, first.ms, times))
+        current.clear()
+
+    for step in steps:
+        if step.switched:
+            close()
+            current.append(step)
+        elif current:
+            follows = step.step == current[-1].step + 1 and step.batch == current[0].batch
+            if follows and step.mode == current[0].mode:
+                current.append(step)
+            else:
+                close()
+    close()
+    return found
+
+
+def evaluate(found: Sequence[Stretch]) -> dict[str, Any]:
+    """Per mode: first steps against the rest.
+
+    `ratio` is median first step / median of all other steps of that mode; `local` holds
+    percentiles of each first step / median of the others in its stretch, and `worst` the
+    largest of these.
+    """
+    modes: dict[str, Any] = {}
+    for mode in MODES:
+        mine = [stretch for stretch in found if stretch.mode == mode]
+        if not mine:
+            continue
+        first = statistics.median(stretch.first_ms for stretch in mine)
+        step = statistics.median(ms for stretch in mine for ms in stretch.rest_ms)
+        local = [stretch.ratio for stretch in mine]
+        modes[mode] = {
+            "switches": len(mine),
+            "first_ms": round(first, 4),
+            "step_ms": round(step, 4),
+            "ratio": round(first / step, 4),
+            "local": percentiles(local),
+            "worst": round(max(local), 4),
+        }
+    return modes
+
+
+def summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Per mode the median of each number over the repeats."""
+    repeats: list[Mapping[str, Any]] = cell.get(REPEATS, [])
+    summary: dict[str, Any] = {}
+    for mode in MODES:
+        per_repeat = [repeat[mode] for repeat in repeats if mode in repeat]
+        if per_repeat:
+            keys = ("switches", "first_ms", "step_ms", "ratio", "worst")
+            summary[mode] = {
+                key: median_or_none([one[key] for one in per_repeat], digits=4) for key in keys
+            }
+    return {**summary, REPEATS: list(repeats)}

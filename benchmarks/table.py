@@ -1,0 +1,213 @@
+"""Makes the README's tables from result files, so that no number in it is typed by hand.
+
+    python -m benchmarks.table RESULT.json ... [--readme README.md] [--check]
+
+Between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`, NAME being the
+benchmark (envelope, switch, bursts), the text is replaced. `--check` writes nothing and
+fails when the README differs from what the files say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.results import load
+
+_NAMES = {
+    "no_spec": "no speculation",
+    "static": "static EAGLE3",
+    "upstream_adaptive": "`--speculative-adaptive`",
+    "specswitch": "**specswitch**",
+    "forced_target_only": "specswitch, always target-only",
+    "forced_speculate": "specswitch, always speculating",
+}
+_MISSING = "-"
+
+
+def render(result: Mapping[str, Any], name: str) -> str:
+    """Markdown of one result: what was measured, then its tables."""
+    tables = _RENDERERS[result["benchmark"]](result)
+    return "\n\n".join([_caption(result, name), *tables])
+
+
+def _caption(result: Mapping[str, Any], name: str) -> str:
+    setup = result["setup"]
+    model = f"{setup['model']} with {setup['weights']} weights"
+    if setup["simulated"]:
+        acceptance = f"**simulated** acceptance length {result['acceptance']:g}"
+    elif result["acceptance"] is None:
+        acceptance = "acceptance as the models give it"
+    else:
+        acceptance = f"thresholds for an acceptance length of {result['acceptance']:g}"
+    lengths = f"{setup['input_len']} tokens in, {setup['output_len']} out"
+    return (
+        f"{result['gpu']}, {result['engine']}, {model}, EAGLE3 with {setup['steps']} steps, "
+        f"{acceptance}, {lengths}, {result['date'][:10]} (`{name}`)."
+    )
+
+
+def _envelope(result: Mapping[str, Any]) -> list[str]:
+    points = sorted({point for cells in result["arms"].values() for point in cells}, key=int)
+
+    def table(title: str, cell_text: Callable[[Mapping[str, Any]], str]) -> str:
+        rows = [
+            [_NAMES.get(arm, arm), *(cell_text(cells.get(point, {})) for point in points)]
+            for arm, cells in result["arms"].items()
+        ]
+        return markdown([title, *points], rows)
+
+    return [
+        table(
+            "decode tok/s (spread) at concurrency",
+            lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
+        ),
+        table(
+            "end-to-end tok/s (spread) at concurrency",
+            lambda cell: _with_spread(cell, "e2e_tok_s", "e2e_spread"),
+        ),
+        table("inter-token latency p50 / p99, ms", lambda cell: _quantiles(cell, "itl_ms")),
+        table("time to first token p50 / p99, ms", lambda cell: _quantiles(cell, "ttft_ms")),
+    ]
+
+
+def _switch(result: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [
+            point,
+            mode,
+            _number(cell[mode]["switches"], 0),
+            _number(cell[mode]["step_ms"], 3),
+            _number(cell[mode]["first_ms"], 3),
+            _number(cell[mode]["ratio"], 3),
+            _number(cell[mode]["worst"], 3),
+        ]
+        for cells in result["arms"].values()
+        for point, cell in cells.items()
+        for mode in ("speculate", "target_only")
+        if mode in cell
+    ]
+    header = ["concurrency", "mode", "switches", "median step, ms", "first step, ms", "ratio"]
+    return [markdown([*header, "worst first step / its stretch"], rows)]
+
+
+def _bursts(result: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [
+            phase,
+            _NAMES.get(arm, arm),
+            _with_spread(cell, "e2e_tok_s", "spread"),
+            _quantiles(cell, "ttft_ms"),
+            _quantiles(cell, "itl_ms"),
+            _quantiles(cell, "e2e_ms"),
+        ]
+        for phase in dict.fromkeys(p for cells in result["arms"].values() for p in cells)
+        for arm, cells in result["arms"].items()
+        if (cell := cells.get(phase))
+    ]
+    header = ["requests of phase", "arm", "tok/s", "TTFT p50 / p99, ms"]
+    return [markdown([*header, "inter-token p50 / p99, ms", "request p50 / p99, ms"], rows)]
+
+
+_RENDERERS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "envelope": _envelope,
+    "switch": _switch,
+    "bursts": _bursts,
+}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; every column but the first is set right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _MISSING if value is None else f"{value:,.{digits}f}"
+
+
+def _with_spread(cell: Mapping[str, Any], key: str, spread: str) -> str:
+    value = cell.get(key)
+    if value is None:
+        return _MISSING
+    text = _number(value, 0 if value >= 100 else 1)
+    return text if cell.get(spread) is None else f"{text} ({100 * cell[spread]:.1f}%)"
+
+
+def _quantiles(cell: Mapping[str, Any], key: str) -> str:
+    values = cell.get(key)
+    if not values:
+        return _MISSING
+    return " / ".join(_number(values[name], 1) for name in ("p50", "p99"))
+
+
+def replaced(readme: str, benchmark: str, text: str, name: str = "the README") -> str:
+    """`readme` with `text` between the markers of `benchmark`.
+
+    Raises BenchmarkError when a marker is missing, comes twice or they are in the wrong order.
+    """
+    begin, end = (f"<!-- bench:{benchmark}:{side} -->" for side in ("begin", "end"))
+    for marker in (begin, end):
+        if readme.count(marker) != 1:
+            raise BenchmarkError(f"{name} must hold {marker} once, it does {readme.count(marker)}x")
+    head, rest = readme.split(begin)
+    if end not in rest:
+        raise BenchmarkError(f"{name}: {end} comes before {begin}")
+    tail = rest.split(end)[1]
+    return f"{head}{begin}\n{text}\n{end}{tail}"
+
+
+def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
+    """Put the tables of `files` into `readme`; files of one benchmark stand one below the other.
+
+    Returns whether the README already said so. With `check` it is not written.
+    """
+    groups: dict[str, list[str]] = {}
+    for path in files:
+        result = load(path)
+        if result["benchmark"] not in _RENDERERS:
+            raise BenchmarkError(f"{path}: no table for benchmark {result['benchmark']!r}")
+        groups.setdefault(result["benchmark"], []).append(render(result, path.name))
+    try:
+        before = readme.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BenchmarkError(f"cannot read {readme}: {error.strerror}") from error
+    after = before
+    for benchmark, texts in groups.items():
+        after = replaced(after, benchmark, "\n\n".join(texts), str(readme))
+    if not check and after != before:
+        readme.write_text(after, encoding="utf-8")
+    return after == before
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
+    parser.add_argument("--readme", type=Path, default=Path("README.md"))
+    parser.add_argument("--check", action="store_true", help="fail when the README differs")
+
+
+def run(options: argparse.Namespace) -> int:
+    current = update(options.files, options.readme, options.check)
+    if options.check and not current:
+        print(f"{options.readme} differs from the result files: run without --check")
+        return 1
+    print(f"{options.readme} is {'up to date' if current else 'written'}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except BenchmarkError as error:
+        print(f"table: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
