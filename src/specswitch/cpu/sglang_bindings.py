@@ -134,27 +134,39 @@ def _xgrammar_backend(module: Any) -> None:
 
 
 def _server_args(module: Any) -> None:
-    from specswitch.cpu import server_defaults
+    from specswitch.cpu import server_args
 
-    complete = module.ServerArgs.__post_init__
+    cls = module.ServerArgs
+    complete, from_cli_args, check = (
+        cls.__post_init__,
+        cls.from_cli_args.__func__,
+        cls.check_server_args,
+    )
 
     @functools.wraps(complete)
-    def __post_init__(self: Any) -> None:
-        server_defaults.fill(self)
+    def post_init(self: Any) -> None:
+        server_args.fill_defaults(self)
         complete(self)
 
-    from_cli_args = module.ServerArgs.from_cli_args.__func__
-
+    # Refusals come after the constructor, so that a plug-in that hooks it speaks first: from the
+    # command line at once and in one line, for users of the class when the engine starts.
     @functools.wraps(from_cli_args)
-    def from_cli_args_or_exit(cls: Any, args: Any) -> Any:
-        # On the command line a refusal is one line; users of the class get the exception.
+    def from_cli_args_or_exit(subject: Any, args: Any) -> Any:
         try:
-            return from_cli_args(cls, args)
+            result = from_cli_args(subject, args)
+            server_args.refuse_unsupported(result)
         except CpuEngineError as error:
             sys.exit(f"specswitch: {error}")
+        return result
 
-    module.ServerArgs.__post_init__ = __post_init__
-    module.ServerArgs.from_cli_args = classmethod(from_cli_args_or_exit)
+    @functools.wraps(check)
+    def check_server_args(self: Any) -> None:
+        server_args.refuse_unsupported(self)
+        check(self)
+
+    cls.__post_init__ = post_init
+    cls.from_cli_args = classmethod(from_cli_args_or_exit)
+    cls.check_server_args = check_server_args
 
 
 def _model_runner(module: Any) -> None:
