@@ -82,6 +82,12 @@ def test_server_that_ends_while_starting_is_reported_with_its_log(tmp_path: Path
         asyncio.run(scenario())
 
 
+def test_first_error_of_the_log_is_named(tmp_path: Path) -> None:
+    server = fake(tmp_path / "log")
+    server.log.write_text("ImportError: the cause\n" + "noise\n" * 40 + "RuntimeError: rank died\n")
+    assert server.evidence().startswith("its first error: ImportError: the cause\n")
+
+
 def test_waiting_is_told_the_last_log_line(tmp_path: Path) -> None:
     seen = []
 

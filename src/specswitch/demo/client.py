@@ -87,14 +87,11 @@ class Client:
         except (asyncio.TimeoutError, TimeoutError):
             raise DemoError(
                 f"{method} {path} had no answer within {_ANSWER_LIMIT_S:.0f} s; "
-                f"the end of {self._server.log}:\n{self._server.tail(15)}"
+                f"{self._server.evidence()}"
             ) from None
         except aiohttp.ClientError as error:
             # Most often the server is going down: its exit code and log say more
             # than the error of the connection, so give it a moment to be gone.
             await asyncio.sleep(1.0)
             self._server.check_alive("ended while it was in use")
-            raise DemoError(
-                f"{method} {path} failed: {error}; "
-                f"the end of {self._server.log}:\n{self._server.tail(15)}"
-            ) from None
+            raise DemoError(f"{method} {path} failed: {error}; {self._server.evidence()}") from None

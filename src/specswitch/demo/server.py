@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from specswitch.demo.errors import DemoError
 HOST = "127.0.0.1"
 _POLL_S = 0.3
 _STOP_GRACE_S = 5.0
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit)\b.*: |specswitch: ")
 
 Waiting = Callable[[float, str], None]
 """Called while a server starts: seconds since its start, last line of its log."""
@@ -115,10 +117,15 @@ class ServerProcess:
             raise DemoError(f"the {self.name} server was not started")
         code = self._process.poll()
         if code is not None:
-            raise DemoError(
-                f"the {self.name} server {what} (exit code {code}); "
-                f"the end of {self.log}:\n{self.tail(15)}"
-            )
+            raise DemoError(f"the {self.name} server {what} (exit code {code}); {self.evidence()}")
+
+    def evidence(self) -> str:
+        """What the log says for a failure: the first error in it, and its end."""
+        # SGLang's processes report each other's end, so the cause is further up.
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            first = next((line.strip() for line in log if _ERROR.match(line)), None)
+        cause = f"its first error: {first}\n" if first else ""
+        return f"{cause}the end of {self.log}:\n{self.tail(15)}"
 
     def tail(self, lines: int) -> str:
         """The last non-empty lines of the log."""
