@@ -12,6 +12,7 @@ from typing import Any
 
 from specswitch.engine import compat
 from specswitch.engine.errors import HookNotApplied
+from specswitch.engine.scheduler import is_switching
 from specswitch.engine.settings import Settings
 
 KEY = "specswitch"
@@ -20,7 +21,7 @@ KEY = "specswitch"
 def report_worker(info: dict[str, Any], scheduler: Any) -> dict[str, Any]:
     """AFTER ``Scheduler.get_init_info``: add the class name of a specswitch worker."""
     worker = compat.release().scheduler_worker(scheduler)
-    if hasattr(worker, "observe_load"):
+    if is_switching(worker):
         info[KEY] = {"worker": type(worker).__name__}
     return info
 

@@ -1,7 +1,7 @@
 """Hooks on the scheduler: load in, lengths kept on the host, results counted, state shown.
 
-The worker does not see the scheduler, and the scheduler must not wait for a target-only step;
-these two facts are all that is hooked on the step itself.
+The worker does not see the scheduler, and the scheduler must not wait for a target-only step: that
+is all that is hooked on the step itself.
 """
 
 from __future__ import annotations
@@ -9,33 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from specswitch.control.decision import Mode
 from specswitch.engine import compat
 
 STATE_KEY = "specswitch"
 
 
+def is_switching(worker: Any) -> bool:
+    """Whether a scheduler's worker is one of ours; told by its interface, so that a server without
+    specswitch never imports it."""
+    return hasattr(worker, "begin_step")
+
+
 def run_batch(
     original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """AROUND ``Scheduler.run_batch``: load in before a decode step, lengths on after target-only.
+    """AROUND ``Scheduler.run_batch``: decide the mode; do what target-only needs on this stream.
 
-    The engine sets ``batch.seq_lens`` to a tensor that the forward stream is still to compute
-    (managers/scheduler.py:3066) and waits for it in the next ``prepare_for_decode``. After a
-    target-only step the new lengths are the old ones plus one, so they are computed here on the
-    schedule stream, from a tensor that is already there, and on the host.
+    That is what the engine itself does here for plain decode, and leaves to the forward stream for
+    speculation. The KV slots are read from the request table now, because the next iteration may
+    give a finished request's row away while the step is still running. And ``batch.seq_lens``,
+    which the engine sets to a tensor that is still to be computed (managers/scheduler.py:3066),
+    becomes the old lengths plus one, here and on the host, so that nothing has to wait for it.
     """
     release = compat.release()
     worker = release.scheduler_worker(scheduler)
-    if not hasattr(worker, "observe_load") or not release.is_decode(batch):
+    if not is_switching(worker) or not release.is_decode(batch):
         return original(scheduler, batch, *args, **kwargs)
-    worker.observe_load(*release.read_load(scheduler, batch))
+    mode = worker.begin_step(*release.read_load(scheduler, batch))
+    if mode is Mode.SPECULATE:
+        return original(scheduler, batch, *args, **kwargs)
     lengths, lengths_cpu = batch.seq_lens, batch.seq_lens_cpu
+    batch.out_cache_loc = release.kv_slots(batch)
     result = original(scheduler, batch, *args, **kwargs)
-    if worker.is_target_only(result):
-        # Out of place: the step in flight holds the old tensors.
-        batch.seq_lens = lengths + 1
-        batch.seq_lens_cpu = lengths_cpu + 1
-        batch.seq_lens_sum += len(lengths_cpu)
+    # Out of place: the step in flight holds the old tensors.
+    batch.seq_lens = lengths + 1
+    batch.seq_lens_cpu = lengths_cpu + 1
+    batch.seq_lens_sum += len(lengths_cpu)
     return result
 
 
@@ -45,7 +55,7 @@ def count_result(_tokens: Any, scheduler: Any, result: Any, batch: Any) -> None:
     Here the counts have reached the host (managers/scheduler_output_processor_mixin.py:405).
     """
     worker = compat.release().scheduler_worker(scheduler)
-    if hasattr(worker, "record_result"):
+    if is_switching(worker):
         worker.record_result(result, len(batch.reqs))
 
 
@@ -55,6 +65,6 @@ def show_state(reply: Any, scheduler: Any, _request: Any) -> Any:
     ``GET /server_info`` shows it as ``internal_states[i]["specswitch"]``.
     """
     worker = compat.release().scheduler_worker(scheduler)
-    if hasattr(worker, "snapshot"):
+    if is_switching(worker):
         reply.internal_state[STATE_KEY] = worker.snapshot()
     return reply

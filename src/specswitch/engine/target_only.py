@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tp_worker import TpModelWorker
     from sglang.srt.managers.utils import GenerationBatchResult
 
-_release = compat.release()
-_engine = _release.types()
+_engine = compat.release().types()
 
 
 @dataclass
@@ -57,9 +56,10 @@ def run_step(
     Args:
         target: the target's worker.
         batch: decode batch as the scheduler built it, [b] requests; ``spec_info`` holds the token
-            that each request emitted last (``bonus_tokens`` [b]), and ``seq_lens`` [b] int64 does
-            not count it yet. Not modified: the scheduler keeps it alive while the step runs
-            (managers/scheduler.py:2987), and with it the tensors of the schedule stream.
+            that each request emitted last (``bonus_tokens`` [b]), ``seq_lens`` [b] int64 does not
+            count it yet, ``out_cache_loc`` [b] int64 is its KV slot. Not modified: the scheduler
+            keeps it alive while the step runs (managers/scheduler.py:2987), and with it the
+            tensors of the schedule stream.
         capture_hidden: return the target's hidden states, [b, hidden].
 
     Returns:
@@ -74,10 +74,6 @@ def run_step(
     step.spec_info = None
     step.spec_algorithm = _engine.NO_SPECULATION
     step.input_ids = drafted.bonus_tokens.to(torch.int64)
-    # prepare_for_decode has allocated slots past the sequence and written them to the table.
-    step.out_cache_loc = _release.kv_slots(
-        target.model_runner, batch.req_pool_indices, batch.seq_lens
-    )
     # DECODE counts the token being decoded; its position is seq_lens - 1
     # (model_executor/forward_batch_info.py:553).
     step.seq_lens = batch.seq_lens + 1

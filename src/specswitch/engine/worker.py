@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specswitch.control.controller import build_controller
-from specswitch.control.decision import Mode
+from specswitch.control.decision import Decision, Mode
 from specswitch.control.load import LoadSample
 from specswitch.engine import compat, target_only
 from specswitch.engine.debug import check_mirror, debug_enabled
@@ -56,16 +56,26 @@ class SwitchingWorker:
         self._debug = debug_enabled()
         self._capture_hidden = server_args.enable_return_hidden_states
         self._load: LoadSample | None = None
+        self._decision: Decision | None = None
         self._graphs = capture_target_only(
             runner, settings.target_only_batch_sizes, debug=self._debug
         )
         self._timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         log_summary(self, settings, server_args)
 
-    def observe_load(self, waiting: int, running: int, kv_use: float) -> None:
-        """The load at the decode step about to run; called by the scheduler hook."""
+    def begin_step(self, waiting: int, running: int, kv_use: float) -> Mode:
+        """Decide how to run the decode step that comes next; called by the scheduler hook.
+
+        Args:
+            waiting: requests in the waiting queue.
+            running: requests in the decode batch.
+            kv_use: fraction of the KV pool in use.
+        """
         step = 0 if self._load is None else self._load.step + 1
         self._load = LoadSample(step, waiting, running, kv_use)
+        self._decision = self.controller.decide(self._load)
+        self.stats.count_step(self._decision.mode)
+        return self._decision.mode
 
     def forward_batch_generation(
         self, model_worker_batch: ModelWorkerBatch
@@ -74,11 +84,10 @@ class SwitchingWorker:
         if not _release.is_decode(model_worker_batch):
             self._timer.interrupt()
             return super().forward_batch_generation(model_worker_batch)
-        assert self._load is not None, "the scheduler hook did not run"
+        decision, self._decision = self._decision, None
+        assert decision is not None, "a decode step without begin_step"
         if self._debug:
             check_mirror(model_worker_batch)
-        decision = self.controller.decide(self._load)
-        self.stats.count_step(decision.mode)
         with self._timer.measure(decision, len(model_worker_batch.seq_lens)):
             if decision.mode is Mode.SPECULATE:
                 return super().forward_batch_generation(model_worker_batch)
@@ -87,13 +96,9 @@ class SwitchingWorker:
                     self.target_worker, model_worker_batch, capture_hidden=self._capture_hidden
                 )
 
-    def is_target_only(self, result: GenerationBatchResult) -> bool:
-        """Whether a result came from a target-only step."""
-        return target_only.is_target_only(result)
-
     def record_result(self, result: GenerationBatchResult, requests: int) -> None:
         """Count a finished step; ``result.num_correct_drafts`` excludes the bonus tokens."""
-        mode = Mode.TARGET_ONLY if self.is_target_only(result) else Mode.SPECULATE
+        mode = Mode.TARGET_ONLY if target_only.is_target_only(result) else Mode.SPECULATE
         self.stats.count_result(mode, result.num_correct_drafts + requests, requests)
 
     def snapshot(self) -> dict[str, Any]:

@@ -148,17 +148,10 @@ def new_attention_backend(model_runner: ModelRunner) -> Any:
         model_runner.init_new_workspace = before
 
 
-def kv_slots(
-    model_runner: ModelRunner, rows: torch.Tensor, positions: torch.Tensor
-) -> torch.Tensor:
-    """KV slot of one position per request.
+def kv_slots(batch: ScheduleBatch) -> torch.Tensor:
+    """KV slot of each request's next token, [batch] int64 on the batch's device.
 
-    Args:
-        rows: [batch] int, row of each request in the request-to-token table.
-        positions: [batch] int, position in the sequence.
-
-    Returns:
-        [batch] int64 slots on the device of ``rows``.
+    ``prepare_for_decode`` has allocated slots past the sequence and written them to the request
+    table (speculative/eagle_info_v2.py:178).
     """
-    table = model_runner.req_to_token_pool.req_to_token
-    return table[rows, positions].long()
+    return batch.req_to_token_pool.req_to_token[batch.req_pool_indices, batch.seq_lens].long()
