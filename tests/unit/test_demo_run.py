@@ -142,7 +142,7 @@ def test_missing_matplotlib_is_said_before_a_server_starts(
     assert not (tmp_path / "report").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_ends_the_demo_and_all_its_servers(
     number: signal.Signals, config: Path, tmp_path: Path
 ) -> None:

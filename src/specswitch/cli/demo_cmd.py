@@ -38,8 +38,10 @@ def demo(
 
     Starts a real SGLang server on the CPU with load-aware speculation, then one
     without speculation, and checks that both give the same answers. Takes a few
-    minutes on two cores. Exit code: 0 all checks held, 1 a check failed, 2 the demo
-    could not run, 130 or 143 interrupted.
+    minutes on two cores.
+
+    Exit code: 0 all checks held, 1 a check failed, 2 the demo could not run,
+    128 + signal number when it was interrupted.
     """
     console = Console()
     errors = Console(stderr=True)

@@ -4,6 +4,5 @@ Its parts, one concept each: `launch` (what is started), `server` (a server proc
 from start to stop), `traffic` (phases of requests), `client` (one request),
 `observe` (polling the server's state), `screen` (what the terminal shows),
 `compare` (are the answers equal), `outcome` (did it all hold), `figure` and `report`
-(what is left behind), `run` and `main` (all of it in order), `signals` (Ctrl-C and
-SIGTERM).
+(what is left behind), `run` and `main` (all of it in order), `signals` (Ctrl-C).
 """

@@ -38,7 +38,10 @@ def run_demo(console: Console, folder: Path, config_file: Path | None) -> bool:
     phases = plan.phases(tiny_pair.prompts(plan.total, seed=2))
     with screen_for(console) as screen:
         screen.note(f"controller: {file}")
-        outcome = run_until_signal(Demo(launch, phases, folder, plan.settle_s).run(screen))
+        outcome = run_until_signal(
+            Demo(launch, phases, folder, plan.settle_s).run(screen),
+            lambda number: screen.note(f"{number.name}: the servers are being stopped"),
+        )
     enter, resume = waiting_marks(config)
     written = write(folder, outcome, enter=enter, resume=resume)
     console.print()
