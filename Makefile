@@ -46,7 +46,7 @@ $(VENV)/.locked: $(VENV)/.created $(LOCK).txt
 	@echo "[2/4] installing PyTorch"
 	@$(PIP) $(TORCH_ARGS) "$$(grep -o '^torch==[^ ;]*' $(LOCK).txt)"
 	@echo "[3/4] installing the pinned packages of $(LOCK).txt"
-	@$(PIP) $(TORCH_ARGS) -r $(LOCK).txt
+	@$(PIP) -r $(LOCK).txt
 	@touch $@
 
 # Without dependencies: SGLang pins CUDA packages that a CPU cannot install, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -106,10 +107,14 @@ def test_last_line_has_no_control_characters(tmp_path: Path) -> None:
     assert server.last_line() == "shards [32m100%"
 
 
-def test_free_ports_differ_from_one_in_use() -> None:
-    import socket
+def test_port_leaves_room_for_the_one_sglang_derives_from_it() -> None:
+    assert all(port + 10000 < 65536 for port in (free_port() for _ in range(200)))
 
+
+def test_port_in_use_is_not_given_out() -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
-        assert free_port() != used.getsockname()[1]
+        taken = used.getsockname()[1]
+        with pytest.raises(DemoError, match="no free port"):
+            free_port(range(taken, taken + 1))

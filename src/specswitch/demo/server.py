@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import signal
 import socket
@@ -23,6 +24,8 @@ import aiohttp
 from specswitch.demo.errors import DemoError
 
 HOST = "127.0.0.1"
+# Below the range that Linux takes the ports of outgoing connections from.
+_PORTS = range(20000, 30000)
 _POLL_S = 0.3
 _STOP_GRACE_S = 5.0
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Exit)\b.*: |specswitch: ")
@@ -31,12 +34,25 @@ Waiting = Callable[[float, str], None]
 """Called while a server starts: seconds since its start, last line of its log."""
 
 
-def free_port() -> int:
-    """A TCP port on `HOST` that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(ports: range = _PORTS) -> int:
+    """A TCP port on `HOST` that nothing listens on at this moment.
+
+    Not simply one that the system picks: SGLang 0.5.12.post1 adds 10000 to it for
+    gRPC and refuses a sum above 65535 (server_args.py:1147-1155), and the system
+    picks up to 60999.
+
+    Raises:
+        DemoError: a hundred of `ports` were tried in vain.
+    """
+    for port in random.sample(ports, min(100, len(ports))):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise DemoError(f"found no free port from {ports.start} to {ports.stop - 1}")
 
 
 class ServerProcess:
