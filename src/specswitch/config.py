@@ -62,6 +62,10 @@ class ConfigError(ValueError):
         self.problems = tuple(_printable(problem) for problem in problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, ...]]:
+        # Exceptions are pickled with the joined message, which would come back as one problem.
+        return type(self), self.problems
+
 
 def _printable(text: str) -> str:
     """The text on one line: keys and file names may hold line breaks and terminal codes."""

@@ -63,9 +63,10 @@ class Sources:
         level = self.data
         for parent in parents:
             inner = level.get(parent)
-            if not isinstance(inner, dict):
-                inner = level[parent] = {}
-            level = inner
+            # A copy: the mapping may be the caller's, given as the value of another flag.
+            copied = dict(inner) if isinstance(inner, dict) else {}
+            level[parent] = copied
+            level = copied
         level[last] = value
         self._forget(path)
         self._flags.append(path)
@@ -112,7 +113,7 @@ class Sources:
             if path in lines:
                 return lines[path], f"{self._name}:{lines[path]}"
         for path in suspects:
-            for length in range(len(path) - 1, 0, -1):
+            for length in range(len(path), 0, -1):
                 above = path[:length]
                 if above in lines:
                     return lines[above], f"{self._name}:{lines[above]}"
