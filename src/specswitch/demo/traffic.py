@@ -55,10 +55,10 @@ class Plan:
     time: the rest waits, and that is the queue depth the controller looks at.
     """
 
-    calm_requests: int = 10
+    calm_requests: int = 20
     calm_clients: int = 2
-    burst_requests: int = 48
-    new_tokens: int = 64
+    burst_requests: int = 128
+    new_tokens: int = 128
     settle_s: float = 1.0
 
     @property
