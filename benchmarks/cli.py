@@ -116,11 +116,12 @@ def _envelope(options: argparse.Namespace) -> int:
             "wait in the queue instead of running"
         )
     chosen = opt.select(opt.make_arms(options, setup), options.arms)
+    workload = Workload(setup)
     extra = {"waves": options.waves}
     result = opt.open_result(options, envelope.BENCHMARK, setup, envelope.summarise, extra)
     plan = envelope.Envelope(
         setup,
-        Workload(setup),
+        workload,
         points=points,
         repeats=options.repeats,
         waves=options.waves,
@@ -138,11 +139,12 @@ def _switch(options: argparse.Namespace) -> int:
     if max(points) >= setup.max_running:
         raise BenchmarkError(f"--points must stay below --max-running {setup.max_running}")
     arm = opt.make_arms(options, setup).periodic(options.period)
+    workload = Workload(setup)
     extra = {"waves": options.waves, "period": options.period}
     result = opt.open_result(options, switch.BENCHMARK, setup, switch.summarise, extra)
     times = switch.SwitchTimes(
         setup,
-        Workload(setup),
+        workload,
         points=points,
         waves=options.waves,
         folder=opt.logs(options),
@@ -170,11 +172,12 @@ def _bursts(options: argparse.Namespace) -> int:
         incoming = arrivals.poisson(phases, setup.seed)
         load = {"phases": options.phases}
     chosen = opt.select(opt.make_arms(options, setup), options.arms)
+    workload = Workload(setup)
     extra = {**load, "stream_every": options.stream_every}
     result = opt.open_result(options, bursts.BENCHMARK, setup, bursts.summarise, extra)
     plan = bursts.Bursts(
         setup,
-        Workload(setup),
+        workload,
         arrivals=incoming,
         repeats=options.repeats,
         stream_every=options.stream_every,

@@ -154,11 +154,9 @@ class Envelope:
         by 1 to 3 percent, as much as the differences between arms that matter.
         """
         acceptance = self._setup.acceptance
-        if arm.name == NO_SPEC:
-            return 1.0
         if not self._setup.simulated or acceptance is None:
             return None
-        if arm.fixed_mode == "target_only":
+        if arm.name == NO_SPEC or arm.fixed_mode == "target_only":
             return 1.0
         if arm.name == SPECSWITCH:
             total = sum((steps or {}).values())

@@ -59,10 +59,10 @@ def _title(result: Mapping[str, Any]) -> str:
 
 def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
     throughput, relative, latency = axes
-    best: dict[str, float] = {}
+    best: dict[int, float] = {}
     for arm in RIVALS:
         for point, cell in arms.get(arm, {}).items():
-            best[point] = max(best.get(point, 0.0), cell["decode_tok_s"] or 0.0)
+            best[int(point)] = max(best.get(int(point), 0.0), cell["decode_tok_s"] or 0.0)
     for arm, cells in arms.items():
         style: dict[str, Any] = {
             "color": _COLOURS[arm],
@@ -71,21 +71,27 @@ def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
             "markersize": 4,
         }
         style["linestyle"] = "--" if arm in _FORCED else "-"
-        measured = [(p, c["decode_tok_s"]) for p, c in cells.items() if c["decode_tok_s"]]
-        throughput.plot([int(p) for p, _ in measured], [v for _, v in measured], **style)
-        shares = [(int(p), v / best[p]) for p, v in measured if best.get(p)]
-        relative.plot([p for p, _ in shares], [v for _, v in shares], **style)
-        paces = [(int(p), c["itl_ms"]["p95"]) for p, c in cells.items() if c["itl_ms"]]
-        latency.plot([p for p, _ in paces], [v for _, v in paces], **style)
-    throughput.set(yscale="log", ylabel="decode tok/s")
+        speeds = {int(p): c["decode_tok_s"] for p, c in cells.items() if c["decode_tok_s"]}
+        _line(throughput, speeds, style)
+        _line(relative, {p: v / best[p] for p, v in speeds.items() if best.get(p)}, style)
+        _line(latency, {int(p): c["itl_ms"]["p95"] for p, c in cells.items() if c["itl_ms"]}, style)
+    throughput.set(ylabel="decode tok/s")
     relative.set(ylabel="decode tok/s / best arm without specswitch")
     relative.axhline(1.0, color="black", linewidth=0.6)
-    latency.set(yscale="log", ylabel="inter-token latency p95, ms")
-    for one in axes:
-        one.set_xscale("log", base=2)
-        one.set_xlabel("concurrency")
-        one.grid(alpha=0.3)
-    relative.legend(fontsize=7)
+    latency.set(ylabel="inter-token latency p95, ms")
+    for ax in axes:
+        ax.set_xlabel("concurrency")
+        ax.grid(alpha=0.3)
+        # A logarithmic axis without data cannot be drawn.
+        if any(line.get_marker() == "o" for line in ax.lines):
+            ax.set_xscale("log", base=2)
+            ax.set_yscale("linear" if ax is relative else "log")
+    throughput.legend(fontsize=7)
+
+
+def _line(ax: Axes, values: Mapping[int, float], style: Mapping[str, Any]) -> None:
+    if values:
+        ax.plot(list(values), list(values.values()), **style)
 
 
 def _switch(axes: list[Axes], arms: Mapping[str, Any]) -> None:
@@ -123,7 +129,6 @@ def _bursts(axes: list[Axes], arms: Mapping[str, Any]) -> None:
         ax.set_xticks(range(len(phases)), phases, fontsize=8)
         ax.set_ylabel(label)
         ax.grid(axis="y", alpha=0.3)
-    axes[1].set_yscale("log")
     axes[0].legend(fontsize=7)
 
 

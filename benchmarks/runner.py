@@ -152,6 +152,7 @@ class Runner:
             timeout_s = min(self._start_timeout_s, self._deadline.left() - _RESERVE_S)
             server = queue.open(index, timeout_s)
             self._start_s = server.ready_s or self._start_s
+            self._result.add_server(server.describe())
             self._say(f"{arm.name}: ready {server.ready_s} s after it took the device")
             progress.advance(task)
             for measurement in measurements:
@@ -159,7 +160,6 @@ class Runner:
                 self._measure(server, arm, measurement)
                 done += 1
                 progress.advance(task)
-            self._result.add_server(server.describe())
         except BenchmarkError as error:
             if server is not None and not isinstance(error, ServerFailedError):
                 error = BenchmarkError(f"{error}\n{server.log_tail()}")
@@ -196,12 +196,13 @@ class Runner:
     def _fail(self, arm: Arm, error: Exception) -> None:
         self.failed.append(arm.name)
         self._result.add_failure(arm.name, str(error))
-        self._console.print(f"{arm.name} failed: {error}", style="red", markup=False)
+        text = f"{arm.name} failed: {error}"
+        self._console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
     def _say(self, text: str) -> None:
         left = self._deadline.left()
         prefix = "" if left == float("inf") else f"[{left:4.0f} s left] "
-        self._console.print(prefix + text, markup=False, highlight=False)
+        self._console.print(prefix + text, markup=False, highlight=False, soft_wrap=True)
 
     def _progress(self) -> Progress:
         return Progress(

@@ -2,9 +2,10 @@
 
 A server under steady load changes its mode every N decode steps, whatever the load,
 and writes the duration of every decode step (CUDA events on a GPU) to the file named by
-SPECSWITCH_STEP_TIMES: one JSON object a line with `step`, `mode`, `switched`, `batch`
-and `ms`. Graph captures, allocations or lost overlap would show in the first step of
-each stretch.
+SPECSWITCH_STEP_TIMES: one JSON object a line with `step`, `mode`, `switched`, `batch`,
+`ms` (end of the step before to end of this one; null after a prefill) and `forward_ms`
+(its work on the device alone). Graph captures, allocations or lost overlap would show
+in the first step of each stretch.
 """
 
 from __future__ import annotations
@@ -32,17 +33,20 @@ STEP_TIMES = "SPECSWITCH_STEP_TIMES"
 MODES = ("speculate", "target_only")
 REPEATS = "repeats"
 _WARM_UP_TOKENS = 200
+#: Steps of a stretch that can be judged: the first, and a median of the others.
+_SHORTEST = 3
 
 
 @dataclass(frozen=True)
 class Step:
-    """One decode step as the server wrote it; `ms` is its duration."""
+    """One decode step as the server wrote it; `ms` is None where it followed a prefill."""
 
     step: int
     mode: str
     switched: bool
     batch: int
-    ms: float
+    ms: float | None
+    forward_ms: float
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Stretch:
     batch: int
     first_ms: float
     rest_ms: tuple[float, ...]
+    forward_ratio: float
 
     @property
     def ratio(self) -> float:
@@ -165,33 +170,33 @@ def parse(lines: Iterable[str], name: str) -> list[Step]:
 
 
 def stretches(steps: Iterable[Step]) -> list[Stretch]:
-    """Stretches that begin with a switch, keep their batch size and last three steps or more.
+    """Stretches that begin with a switch and last three steps or more.
 
-    Where the batch changes within a stretch (requests came or went), nothing after the
-    change is used.
+    Where the batch changes or a prefill comes between, nothing after that is used.
     """
     found: list[Stretch] = []
     current: list[Step] = []
-
-    def close() -> None:
-        if len(current) >= 3:
-            first, *rest = current
-            times = tuple(step.ms for step in rest)
-            found.append(Stretch(first.mode, first.batch, first.ms, times))
-        current.clear()
-
     for step in steps:
-        if step.switched:
-            close()
+        if step.switched or (current and not _continues(current[-1], step)):
+            found += _closed(current)
+            current = []
+        if step.ms is not None and (step.switched or current):
             current.append(step)
-        elif current:
-            follows = step.step == current[-1].step + 1 and step.batch == current[0].batch
-            if follows and step.mode == current[0].mode:
-                current.append(step)
-            else:
-                close()
-    close()
-    return found
+    return found + _closed(current)
+
+
+def _continues(last: Step, step: Step) -> bool:
+    same = (last.mode, last.batch) == (step.mode, step.batch)
+    return same and step.step == last.step + 1 and step.ms is not None
+
+
+def _closed(steps: Sequence[Step]) -> list[Stretch]:
+    times = [step.ms for step in steps if step.ms is not None]
+    if len(times) < _SHORTEST:
+        return []
+    first, *rest = steps
+    forward = first.forward_ms / statistics.median(step.forward_ms for step in rest)
+    return [Stretch(first.mode, first.batch, times[0], tuple(times[1:]), forward)]
 
 
 def evaluate(found: Sequence[Stretch]) -> dict[str, Any]:
@@ -199,7 +204,8 @@ def evaluate(found: Sequence[Stretch]) -> dict[str, Any]:
 
     `ratio` is median first step / median of all other steps of that mode; `local` holds
     percentiles of each first step / median of the others in its stretch, and `worst` the
-    largest of these.
+    largest of these. `forward_ratio` is the median of the same ratio of device work alone:
+    where it is 1 and `ratio` is not, the time is lost on the host.
     """
     modes: dict[str, Any] = {}
     for mode in MODES:
@@ -214,6 +220,7 @@ def evaluate(found: Sequence[Stretch]) -> dict[str, Any]:
             "first_ms": round(first, 4),
             "step_ms": round(step, 4),
             "ratio": round(first / step, 4),
+            "forward_ratio": median_or_none([one.forward_ratio for one in mine], digits=4),
             "local": percentiles(local),
             "worst": round(max(local), 4),
         }
@@ -227,7 +234,7 @@ def summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     for mode in MODES:
         per_repeat = [repeat[mode] for repeat in repeats if mode in repeat]
         if per_repeat:
-            keys = ("switches", "first_ms", "step_ms", "ratio", "worst")
+            keys = ("switches", "first_ms", "step_ms", "ratio", "forward_ratio", "worst")
             summary[mode] = {
                 key: median_or_none([one[key] for one in per_repeat], digits=4) for key in keys
             }

@@ -1,0 +1,130 @@
+"""The README's tables say what the result files say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import plots, table
+from benchmarks.errors import BenchmarkError
+
+MARKED = "# Title\n<!-- bench:envelope:begin -->\nold\n<!-- bench:envelope:end -->\nrest\n"
+LATENCY = {"p50": 4.0, "p95": 5.0, "p99": 6.04}
+
+
+def result(benchmark: str = "envelope", **change: Any) -> dict[str, Any]:
+    cell = {
+        "decode_tok_s": 10925.4,
+        "decode_tok_s_nominal": 10925.4,
+        "e2e_tok_s": 99.94,
+        "spread": 0.004,
+        "e2e_spread": None,
+        **dict.fromkeys(("itl_ms", "ttft_ms", "e2e_ms"), LATENCY),
+    }
+    mode = {"switches": 20, "step_ms": 5.0, "first_ms": 5.2, "ratio": 1.04, "worst": 1.3}
+    points: dict[str, Any] = {
+        "envelope": {"64": cell, "128": {**cell, "decode_tok_s": None, "itl_ms": None}},
+        "switch": {"16": {"speculate": mode, "target_only": mode}},
+        "bursts": {"all": cell, "calm": cell},
+    }[benchmark]
+    setup = {
+        "model": "llama-8b",
+        "weights": "dummy",
+        "simulated": True,
+        "steps": 3,
+        "input_len": 64,
+        "output_len": 256,
+    }
+    return {
+        "benchmark": benchmark,
+        "gpu": "NVIDIA H200",
+        "engine": "sglang 0.5.12.post1",
+        "acceptance": 1.9,
+        "setup": setup,
+        "command": "c",
+        "date": "2026-01-02T03:04:05+00:00",
+        "runs": [],
+        "servers": [],
+        "arms": {"specswitch": points},
+        **change,
+    }
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """(result file, README)"""
+    data, readme = tmp_path / "h200.json", tmp_path / "README.md"
+    data.write_text(json.dumps(result()))
+    readme.write_text(MARKED)
+    return data, readme
+
+
+def test_the_text_between_the_markers_is_replaced(files: tuple[Path, Path]) -> None:
+    data, readme = files
+    assert table.main([str(data), "--readme", str(readme)]) == 0
+    text = readme.read_text()
+    assert text.startswith("# Title\n<!-- bench:envelope:begin -->\n")
+    assert text.endswith("<!-- bench:envelope:end -->\nrest\n")
+    assert "| **specswitch** | 10,925 (0.4%) | - |" in text
+    assert "| **specswitch** | 99.9 | 99.9 |" in text
+    assert "| **specswitch** | 4.0 / 6.0 | - |" in text
+    assert "old" not in text
+
+
+def test_simulation_dummy_weights_and_date_are_said(files: tuple[Path, Path]) -> None:
+    text = table.render(result(), "h200.json")
+    assert "**simulated** acceptance length 1.9" in text
+    assert "llama-8b with dummy weights" in text
+    assert "2026-01-02" in text
+
+
+def test_check_fails_until_the_readme_is_written(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, readme = files
+    arguments = [str(data), "--readme", str(readme)]
+    assert table.main([*arguments, "--check"]) == 1
+    assert readme.read_text() == MARKED
+    assert "differs" in capsys.readouterr().out
+    table.main(arguments)
+    assert table.main([*arguments, "--check"]) == 0
+
+
+def test_several_files_of_one_benchmark_stand_below_each_other(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, readme = files
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(result(acceptance=2.75)))
+    table.main([str(data), str(other), "--readme", str(readme)])
+    text = readme.read_text()
+    assert text.index("length 1.9") < text.index("length 2.75")
+
+
+@pytest.mark.parametrize(
+    ("readme", "message"),
+    [
+        ("nothing", "must hold <!-- bench:envelope:begin --> once, it does 0x"),
+        (MARKED * 2, "it does 2x"),
+        ("<!-- bench:envelope:end -->\n<!-- bench:envelope:begin -->", "comes before"),
+    ],
+)
+def test_markers_that_are_not_right_are_refused(readme: str, message: str) -> None:
+    with pytest.raises(BenchmarkError, match=message):
+        table.replaced(readme, "envelope", "x")
+
+
+@pytest.mark.parametrize("benchmark", ["envelope", "switch", "bursts"])
+def test_every_benchmark_has_a_table_and_a_plot(tmp_path: Path, benchmark: str) -> None:
+    assert table.render(result(benchmark), "h200.json").count("\n|") > 2
+    pytest.importorskip("matplotlib")
+    plots.plot(result(benchmark), tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_empty_result_is_not_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(BenchmarkError, match="no measurements to draw"):
+        plots.plot(result(arms={}), tmp_path / "plot.png")
