@@ -7,7 +7,6 @@ pydantic knows which rule was broken, but neither the line nor what the user wro
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from specswitch.config_lines import KeyPath
-from specswitch.config_model import POLICY_MODELS, Config, GuardConfig
+from specswitch.config_model import MAX_COUNT, POLICY_MODELS, Config, GuardConfig
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -194,7 +193,7 @@ def _hint(rule: str, value: object, path: KeyPath, kind: str | None) -> str:
         number = float(value)
     except ValueError:
         return ""
-    if not math.isfinite(number):
+    if not abs(number) <= MAX_COUNT:  # not a number, or too large to be meant
         return ""
     is_text = ", which is text" if isinstance(value, str) else ""
     if number.is_integer():
