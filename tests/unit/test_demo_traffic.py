@@ -14,12 +14,19 @@ def requests(n: int) -> tuple[Request, ...]:
 
 
 def test_phases_use_every_prompt_once_and_in_order() -> None:
-    plan = Plan(calm_requests=3, calm_clients=2, burst_requests=5, new_tokens=7)
+    plan = Plan(calm_requests=3, calm_clients=2, burst_requests=5, new_tokens=8)
     phases = plan.phases([f"p{i}" for i in range(11)])
     sent = [request for phase in phases for request in phase.requests]
     assert [request.index for request in sent] == list(range(11))
     assert [request.prompt for request in sent] == [f"p{i}" for i in range(11)]
-    assert {request.new_tokens for request in sent} == {7}
+
+
+def test_answers_have_different_lengths_round_the_average() -> None:
+    plan = Plan(calm_requests=5, burst_requests=10, new_tokens=8)
+    for phase in plan.phases(["p"] * plan.total):
+        lengths = [request.new_tokens for request in phase.requests]
+        assert set(lengths) == {4, 6, 8, 10, 12}
+        assert sum(lengths) == 8 * len(lengths)
 
 
 def test_burst_sends_everything_at_once_and_calm_does_not() -> None:

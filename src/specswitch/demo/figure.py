@@ -58,7 +58,7 @@ def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None)
     load.set_ylabel("requests")
     # Room above the curves for the labels of the switches.
     load.set_ylim(0, max(4, *(max(s.waiting, s.running) for s in samples)) * 1.35)
-    _marks(load, enter, resume)
+    marks = _draw_marks(load, enter, resume)
     _label_switches(load, samples, switches)
     _label_phases(load, outcome.phases)
 
@@ -73,7 +73,9 @@ def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None)
         Line2D([], [], color=_RATE, lw=2, label="tokens/s"),
     ]
     shades = [Patch(color=shade, label=f"mode: {mode}") for mode, shade in _SHADES.items()]
-    figure.legend(handles=[*lines, *shades], loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(
+        handles=[*lines, *shades, *marks], loc="outside lower center", ncols=3, frameon=False
+    )
     figure.suptitle("specswitch demo: the mode follows the load", fontsize=14, fontweight="bold")
     figure.savefig(file, dpi=130)
 
@@ -127,18 +129,14 @@ def _label_phases(axes: Axes, phases: Sequence[PhaseTime]) -> None:
         )
 
 
-def _marks(axes: Axes, enter: int | None, resume: int | None) -> None:
-    for name, mark in (("enter", enter), ("resume", resume)):
-        if mark is None:
-            continue
+def _draw_marks(axes: Axes, enter: int | None, resume: int | None) -> list[Line2D]:
+    """Dotted lines at the marks; returns what the legend says about them.
+
+    The marks are often close together, so they cannot be labelled in place.
+    """
+    if enter is None or resume is None:
+        return []
+    for mark in (enter, resume):
         axes.axhline(mark, color=_MARK, lw=1, ls=":")
-        axes.annotate(
-            f"{name}: waiting {'>=' if name == 'enter' else '<='} {mark}",
-            (0.995, mark),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            color=_MARK,
-        )
+    said = f"marks: leave at waiting >= {enter}, resume at <= {resume}"
+    return [Line2D([], [], color=_MARK, lw=1, ls=":", label=said)]

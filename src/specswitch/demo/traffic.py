@@ -48,16 +48,16 @@ class Plan:
     Attributes:
         calm_requests, calm_clients: of the first and of the last phase.
         burst_requests: all of them outstanding at once.
-        new_tokens: of each answer.
+        new_tokens: of an answer, on average; from half of it to one and a half.
         settle_s: seconds without requests before the first and after the last phase.
 
     The burst sends everything at once, several times what the server runs at a
     time: the rest waits, and that is the queue depth the controller looks at.
     """
 
-    calm_requests: int = 20
+    calm_requests: int = 16
     calm_clients: int = 2
-    burst_requests: int = 128
+    burst_requests: int = 96
     new_tokens: int = 128
     settle_s: float = 1.0
 
@@ -74,7 +74,12 @@ class Plan:
         """
         if len(prompts) != self.total:
             raise ValueError(f"{self.total} prompts are needed, not {len(prompts)}")
-        requests = [Request(i, prompt, self.new_tokens) for i, prompt in enumerate(prompts)]
+        # Different lengths: requests then finish one by one, and the batch is never
+        # for long the one it was.
+        requests = [
+            Request(i, prompt, self.new_tokens * (2 + i % 5) // 4)
+            for i, prompt in enumerate(prompts)
+        ]
         burst = self.calm_requests
         after = burst + self.burst_requests
         return (
