@@ -38,7 +38,9 @@ def top_p_renorm_prob(probs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     """
     descending, order = probs.sort(dim=-1, descending=True)
     before = descending.cumsum(dim=-1) - descending
-    kept = descending.masked_fill(before > top_p.view(-1, 1), 0.0)
+    limit = top_p.view(-1, 1)
+    # Rounding takes the running sum past 1; without a limit no token may fall to that.
+    kept = descending.masked_fill((before > limit) & (limit < 1), 0.0)
     return _renormalise(torch.zeros_like(probs).scatter_(1, order, kept))
 
 

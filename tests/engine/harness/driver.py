@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ DEFAULTS: Mapping[str, Any] = {
     "attention_backend": "torch_native",
     "dtype": "float32",
     "max_total_tokens": 4096,
+    # Left alone, the engine reserves up to 25 GB for activations (server_args.py:1541).
+    "mem_fraction_static": 0.8,
     "max_running_requests": 8,
     "context_length": 512,
     "chunked_prefill_size": 128,
@@ -37,7 +41,9 @@ DEFAULTS: Mapping[str, Any] = {
 # the last batch are processed one pass after it ran.
 _IDLE_TICKS_AT_END = 4
 # Far more than any step needs; a scheduler that does nothing for so long never will.
-_TICKS_WITHOUT_PROGRESS = 500
+_TICKS_WITHOUT_PROGRESS = 5000
+# Pause after a pass without a batch: other threads (grammar compilation) have to get on.
+_IDLE_PAUSE = 0.001
 
 
 class NoProgress(RuntimeError):
@@ -60,6 +66,9 @@ class EngineDriver:
             file.
         steps: draft steps of the speculation.
         models: target and drafts; tiny random ones when None.
+        rank: this process's tensor-parallel rank, and the number of its GPU. With ``tp_size`` above
+            1 each rank is a process of its own with the same arguments, one ``nccl_port`` and the
+            same calls of `generate`.
         server_args: further fields of the engine's ServerArgs; they win over everything above.
 
     Attributes:
@@ -76,6 +85,7 @@ class EngineDriver:
         *,
         steps: int = 3,
         models: ModelPaths | None = None,
+        rank: int = 0,
         **server_args: Any,
     ) -> None:
         from sglang.srt.managers.scheduler import Scheduler
@@ -101,8 +111,8 @@ class EngineDriver:
         self.scheduler = Scheduler(
             self.server_args,
             PortArgs.init_new(self.server_args),
-            gpu_id=0,
-            tp_rank=0,
+            gpu_id=rank,
+            tp_rank=rank,
             moe_ep_rank=0,
             pp_rank=0,
             attn_cp_rank=0,
@@ -125,7 +135,7 @@ class EngineDriver:
     @property
     def worker(self) -> Any:
         """The speculative worker, or the plain one without speculation."""
-        return self.scheduler.draft_worker or self.scheduler.tp_worker
+        return self.scheduler.model_worker
 
     @property
     def free_slots(self) -> int:
@@ -172,8 +182,6 @@ class EngineDriver:
         return list(self._results.values())
 
     def _with_name(self, request: Request) -> Request:
-        from dataclasses import replace
-
         self._named += 1
         # Fixed width: the engine aborts every request whose name starts with the given one
         # (scheduler.py:3562).
@@ -184,10 +192,12 @@ class EngineDriver:
             self._on_tick(self)
         received: list[Any] = []
         while self._arrivals and self._arrivals[0].arrive <= self.tick:
-            received.append(_to_engine(self._arrivals.pop(0)))
+            received.append(_to_engine(self._arrivals.pop(0), self.scheduler.tokenizer))
         while self._aborts and self._aborts[0][0] <= self.tick:
             received.append(_abort(self._aborts.pop(0)[1]))
         self._stop_when_done(bool(received))
+        if not received and self.scheduler.cur_batch is None:
+            time.sleep(_IDLE_PAUSE)
         self.tick += 1
         return received
 
@@ -208,9 +218,7 @@ class EngineDriver:
         for position, rid in enumerate(output.rids):
             result = self._results[rid]
             self._last_progress = self.tick
-            result.output_ids += (
-                _at(output.output_ids, position) or _at(output.decode_ids, position) or []
-            )
+            result.output_ids += _new_tokens(output, position, first=not result.output_ids)
             result.logprobs += _at(output.output_token_logprobs_val, position) or []
             for values, tokens in zip(
                 _at(output.output_top_logprobs_val, position) or [],
@@ -234,14 +242,15 @@ class EngineDriver:
             result.finished_tick = self.tick
 
 
-def _to_engine(request: Request) -> Any:
+def _to_engine(request: Request, tokenizer: Any) -> Any:
     from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
     from sglang.srt.sampling.sampling_params import SamplingParams
 
     # Random models say the end token now and then; tests of stopping set ignore_eos themselves.
     sampling = {"temperature": 0, "ignore_eos": True} | request.sampling
     params = SamplingParams(max_new_tokens=request.max_new_tokens, **sampling)
-    params.normalize(None)
+    # Without a tokenizer (the default) stop strings are not available.
+    params.normalize(tokenizer)
     fields = {
         "rid": request.rid,
         "input_text": "",
@@ -261,6 +270,15 @@ def _abort(rid: str) -> Any:
     from sglang.srt.managers.io_struct import AbortReq
 
     return AbortReq(rid=rid)
+
+
+def _new_tokens(output: Any, position: int, first: bool) -> list[int]:
+    """Tokens that this output adds to a request's answer."""
+    if output.output_ids is not None:
+        return list(output.output_ids[position])
+    # With a tokenizer the detokenizer gets ids only, and with the first of them the end of the
+    # prompt as context (managers/schedule_batch.py:1083).
+    return list(output.decode_ids[position][output.read_offsets[position] if first else 0 :])
 
 
 def _at(values: Sequence[Any] | None, position: int) -> Any:

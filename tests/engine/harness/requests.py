@@ -18,7 +18,8 @@ class Request:
         logprobs: return the log-probability of every output token.
         top_logprobs: with `logprobs`, alternatives to return at each position.
         rid: name of the request; made up when empty.
-        sampling: further fields of the engine's SamplingParams.
+        sampling: further fields of the engine's SamplingParams. ``ignore_eos`` is True unless it is
+            given; as long as it is, stop tokens have no effect either.
         fields: further fields of the engine's TokenizedGenerateReqInput.
     """
 
