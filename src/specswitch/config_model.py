@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -28,6 +29,11 @@ MAX_COUNT = 1_000_000
 # Strict: pydantic would otherwise take `true` for 1 and "16" for 16.
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 PositiveCount = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+# YAML 1.1 reads a bare `off` as false.
+SyncMode = Annotated[
+    Literal["deferred", "every_step", "off"],
+    BeforeValidator(lambda mode: "off" if mode is False else mode),
+]
 Fraction = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
@@ -158,6 +164,17 @@ class GuardConfig(_Model):
     never leaving speculation."""
 
 
+class DraftSyncConfig(_Model):
+    """How the draft's KV follows what was decoded without it."""
+
+    mode: SyncMode = "deferred"
+    """deferred: many positions at a time and before resuming; every_step: after each target-only
+    step; off: never, resumed requests draft cold."""
+    window: Annotated[int, Field(strict=True, ge=8, le=65536)] = 64
+    """Positions kept per request for mode deferred, 8 to 65536; memory grows with it, and the
+    start-up log says how much it takes."""
+
+
 class Config(_Model):
     """How specswitch chooses between speculation and target-only decode."""
 
@@ -165,6 +182,8 @@ class Config(_Model):
     """What the load asks for; `kind` is queue_depth, fixed or periodic."""
     guard: GuardConfig = GuardConfig()
     """What holds back a change of mode. Not for policy kind periodic."""
+    draft_sync: DraftSyncConfig = DraftSyncConfig()
+    """How the draft's KV follows what was decoded without it."""
     max_speculative_batch: PositiveCount = Field(default=64, validate_default=True)
     """Largest decode batch, in requests, that may speculate; a larger one is target_only at
     once, whatever the policy, the guard or the operator says."""

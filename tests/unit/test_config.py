@@ -183,6 +183,8 @@ def test_origins_name_default_file_and_flag(write) -> None:
         "guard.dwell_steps": (32, "default"),
         "guard.votes": (4, "flag"),
         "guard.max_switches_per_1000_steps": (20, "default"),
+        "draft_sync.mode": ("deferred", "default"),
+        "draft_sync.window": (64, "default"),
         "max_speculative_batch": (32, "flag"),
     }
 
@@ -308,3 +310,8 @@ def test_demo_file_switches_both_ways_within_some_steps_on_a_server_with_8_place
 
     assert steps_until(Mode.TARGET_ONLY, waiting=10, running=8) <= 5
     assert steps_until(Mode.SPECULATE, waiting=0, running=1) <= 20
+
+
+@pytest.mark.parametrize("written", ["off", "'off'", "false"])
+def test_draft_sync_off_may_be_written_bare_although_yaml_reads_it_as_false(write, written) -> None:
+    assert load_config(write(f"draft_sync: {{mode: {written}}}\n")).draft_sync.mode == "off"

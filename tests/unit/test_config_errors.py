@@ -106,7 +106,11 @@ def test_file_that_is_no_configuration_gets_one_clear_line(refuse, text, line) -
         ("waiting: {enter: 3}", "w.yaml:1: waiting: unknown key here; it belongs under policy"),
         ("policy:\n  period: 3", "w.yaml:2: policy.period: unknown key here; it belongs to policy "
          "kind periodic"),
-        ("on: 3", "w.yaml:1: on: unknown key; known here: policy, guard, max_speculative_batch"),
+        ("on: 3", "w.yaml:1: on: unknown key; known here: policy, guard, draft_sync, "
+         "max_speculative_batch"),
+        ("draft_sync: {mode: never}", "w.yaml:1: draft_sync.mode: Input should be 'deferred', "
+         "'every_step' or 'off'"),
+        ("draft_sync: {window: 4}", "w.yaml:1: draft_sync.window: "),
         ("<<: {guard: 1}", "w.yaml:1: <<: unknown key; known here"),
         ("? [a]\n: 1", "w.yaml:1: a key must be plain text"),
         ('"a\\nb\\e[31m": 1', "w.yaml:1: a\\nb\\x1b[31m: unknown key"),

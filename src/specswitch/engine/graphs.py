@@ -50,19 +50,30 @@ class TargetOnlyGraphs(NoGraphs):
         batch_sizes: decode batch sizes to capture, ascending. A batch between two sizes is
             padded; one
             above the largest runs eagerly, until it shrinks.
+        capture_hidden: the graphs also return the target's hidden states, for draft sync. Decided
+            here once and for all: asking for another kind later would capture anew.
         debug: raise when a graph is captured while serving, instead of counting it.
 
     Raises:
         StartupRefusal: out of GPU memory; names the flags that make room.
     """
 
-    def __init__(self, model_runner: ModelRunner, batch_sizes: list[int], *, debug: bool) -> None:
+    def __init__(
+        self,
+        model_runner: ModelRunner,
+        batch_sizes: list[int],
+        *,
+        capture_hidden: bool,
+        debug: bool,
+    ) -> None:
         self._model_runner = model_runner
         release = compat.release()
         verify_runner = model_runner.graph_runner
         started, free = time.perf_counter(), release.free_memory_gb(model_runner)
         try:
-            with release.without_speculation(model_runner, batch_sizes):
+            with release.without_speculation(
+                model_runner, batch_sizes, capture_hidden=capture_hidden
+            ):
                 self._backend = release.new_attention_backend(model_runner)
                 self._runner = release.new_decode_graphs(model_runner, self._backend)
         except Exception as error:
@@ -110,13 +121,18 @@ class TargetOnlyGraphs(NoGraphs):
 
 
 def capture_target_only(
-    model_runner: ModelRunner, batch_sizes: list[int] | None, *, debug: bool
+    model_runner: ModelRunner,
+    batch_sizes: list[int] | None,
+    *,
+    capture_hidden: bool,
+    debug: bool,
 ) -> NoGraphs:
     """Capture the second set, or nothing where the engine captured nothing.
 
     Args:
         batch_sizes: None when the server runs without CUDA graphs.
+        capture_hidden, debug: see ``TargetOnlyGraphs``.
     """
     if batch_sizes is None or model_runner.graph_runner is None:
         return NoGraphs()
-    return TargetOnlyGraphs(model_runner, batch_sizes, debug=debug)
+    return TargetOnlyGraphs(model_runner, batch_sizes, capture_hidden=capture_hidden, debug=debug)

@@ -38,6 +38,6 @@ def summary(worker: Any, settings: Settings, server_args: Any) -> list[str]:
         f"{running}, max_speculative_batch {config.max_speculative_batch}: "
         f"a larger decode batch is always target_only",
         f"graphs: {worker._graphs.describe()}",
-        "draft sync: off; a request that resumes speculation drafts cold",
+        f"draft sync: {worker._sync.describe()}",
         f"policy from {source}: {policy}; guard: {config.guard.model_dump(mode='json')}",
     ]

@@ -14,6 +14,7 @@ from specswitch.control.decision import Decision, Mode
 from specswitch.control.load import LoadSample
 from specswitch.engine import compat, target_only
 from specswitch.engine.debug import check_mirror, debug_enabled
+from specswitch.engine.draft_sync.sync import make_sync, needs_hidden
 from specswitch.engine.errors import StartupRefusal
 from specswitch.engine.graphs import capture_target_only
 from specswitch.engine.settings import Settings
@@ -54,12 +55,18 @@ class SwitchingWorker:
         self.stats = StepStats()
         self.controller.add_listener(self.stats.count_switch)
         self._debug = debug_enabled()
-        self._capture_hidden = server_args.enable_return_hidden_states
         self._load: LoadSample | None = None
         self._decision: Decision | None = None
-        self._graphs = capture_target_only(
-            runner, settings.target_only_batch_sizes, debug=self._debug
+        self._capture_hidden = server_args.enable_return_hidden_states or needs_hidden(
+            self, settings.config.draft_sync
         )
+        self._graphs = capture_target_only(
+            runner,
+            settings.target_only_batch_sizes,
+            capture_hidden=self._capture_hidden,
+            debug=self._debug,
+        )
+        self._sync = make_sync(self, settings.config.draft_sync)
         self._timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         log_summary(self, settings, server_args)
 
@@ -83,18 +90,23 @@ class SwitchingWorker:
         """Run one batch (engine: speculative/eagle_worker_v2.py:739)."""
         if not _release.is_decode(model_worker_batch):
             self._timer.interrupt()
-            return super().forward_batch_generation(model_worker_batch)
+            result = super().forward_batch_generation(model_worker_batch)
+            self._sync.after_prefill(model_worker_batch)
+            return result
         decision, self._decision = self._decision, None
         assert decision is not None, "a decode step without begin_step"
         if self._debug:
             check_mirror(model_worker_batch)
         with self._timer.measure(decision, len(model_worker_batch.seq_lens)):
             if decision.mode is Mode.SPECULATE:
+                self._sync.before_speculative(model_worker_batch)
                 return super().forward_batch_generation(model_worker_batch)
             with self._graphs.swapped_in():
-                return target_only.run_step(
+                result = target_only.run_step(
                     self.target_worker, model_worker_batch, capture_hidden=self._capture_hidden
                 )
+            self._sync.after_target_only(model_worker_batch, result)
+            return result
 
     def record_result(self, result: GenerationBatchResult, requests: int) -> None:
         """Count a finished step; ``result.num_correct_drafts`` excludes the bonus tokens."""
@@ -106,6 +118,7 @@ class SwitchingWorker:
         return {
             **self.stats.snapshot(self.controller, self._load),
             "graphs": self._graphs.snapshot(),
+            "draft_sync": self._sync.snapshot(),
         }
 
 

@@ -33,6 +33,9 @@ INIT_INFO = "sglang.srt.managers.scheduler.Scheduler.get_init_info"
 # entrypoints/engine.py:580; its result's wait_for_ready collects every INIT_INFO (655).
 LAUNCH_SCHEDULERS = "sglang.srt.entrypoints.engine.Engine._launch_scheduler_processes"
 
+# mem_cache/common.py:566, imported by name in the scheduler's modules; the registry rebinds those.
+RELEASE_KV = "sglang.srt.mem_cache.common.release_kv_cache"
+
 #: SGLang sets this when --max-running-requests is unset (server_args.py:3743).
 MAX_RUNNING_REQUESTS_WHEN_UNSET = 48
 
@@ -62,19 +65,22 @@ def bound_verify_graphs(server_args: Any, max_speculative_batch: int) -> list[in
 def types() -> SimpleNamespace:
     """The engine's classes that specswitch subclasses or builds."""
     from sglang.srt.model_executor.cuda_graph_runner import CudaGraphRunner
-    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardMode
     from sglang.srt.speculative.eagle_info import EagleDraftInput
     from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.standalone_worker_v2 import StandaloneWorkerV2
+    from sglang.srt.utils.common import fast_topk
 
     return SimpleNamespace(
         CaptureHiddenMode=CaptureHiddenMode,
         CudaGraphRunner=CudaGraphRunner,
         EagleDraftInput=EagleDraftInput,
         EAGLEWorkerV2=EAGLEWorkerV2,
+        ForwardMode=ForwardMode,
         NO_SPECULATION=SpeculativeAlgorithm.NONE,
         StandaloneWorkerV2=StandaloneWorkerV2,
+        fast_topk=fast_topk,
     )
 
 
@@ -105,22 +111,32 @@ def is_recurrent(model_runner: ModelRunner) -> bool:
 
 
 @contextmanager
-def without_speculation(model_runner: ModelRunner, batch_sizes: list[int]) -> Iterator[None]:
+def without_speculation(
+    model_runner: ModelRunner, batch_sizes: list[int], *, capture_hidden: bool
+) -> Iterator[None]:
     """The runner reads as one of a server without speculation, capturing ``batch_sizes``.
 
     The graph runner takes its forward mode and width from ``spec_algorithm``
-    (model_executor/cuda_graph_runner.py:588) and extends the list of sizes in place (459).
+    (model_executor/cuda_graph_runner.py:588) and extends the list of sizes in place (459). Without
+    a draft it captures hidden states only for servers that return them (612).
     """
     arguments = model_runner.server_args
-    kept = model_runner.spec_algorithm, arguments.cuda_graph_bs
-    model_runner.spec_algorithm, arguments.cuda_graph_bs = (
-        types().NO_SPECULATION,
-        list(batch_sizes),
+    kept = (
+        model_runner.spec_algorithm,
+        arguments.cuda_graph_bs,
+        arguments.enable_return_hidden_states,
     )
+    model_runner.spec_algorithm = types().NO_SPECULATION
+    arguments.cuda_graph_bs = list(batch_sizes)
+    arguments.enable_return_hidden_states |= capture_hidden
     try:
         yield
     finally:
-        model_runner.spec_algorithm, arguments.cuda_graph_bs = kept
+        (
+            model_runner.spec_algorithm,
+            arguments.cuda_graph_bs,
+            arguments.enable_return_hidden_states,
+        ) = kept
 
 
 def new_decode_graphs(model_runner: ModelRunner, attention_backend: Any) -> Any:
@@ -155,3 +171,53 @@ def kv_slots(batch: ScheduleBatch) -> torch.Tensor:
     table (speculative/eagle_info_v2.py:178).
     """
     return batch.req_to_token_pool.req_to_token[batch.req_pool_indices, batch.seq_lens].long()
+
+
+def forward_batch(batch: ModelWorkerBatch, model_runner: ModelRunner) -> Any:
+    """The engine's ``ForwardBatch`` of a batch (model_executor/forward_batch_info.py:446)."""
+    from sglang.srt.model_executor.forward_batch_info import ForwardBatch
+
+    return ForwardBatch.init_new(batch, model_runner)
+
+
+@contextmanager
+def draft_context(worker: Any) -> Iterator[None]:
+    """What the engine puts round each draft forward (speculative/eagle_worker_v2.py:757)."""
+    from sglang.srt.layers.moe.utils import (
+        speculative_moe_a2a_backend_context,
+        speculative_moe_backend_context,
+    )
+
+    draft = worker.draft_worker
+    with (
+        draft.draft_tp_context(draft.draft_runner.tp_group),
+        speculative_moe_backend_context(),
+        speculative_moe_a2a_backend_context(),
+    ):
+        yield
+
+
+def draft_input_width(worker: Any) -> int | None:
+    """Width of the target's hidden states as the draft takes them; None: it takes none.
+
+    EAGLE3 takes several layers side by side (speculative/eagle_info.py:877).
+    """
+    from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
+
+    return EagleDraftExtendInput.hidden_size_for(worker.draft_worker)
+
+
+def has_plain_kv_pool(model_runner: ModelRunner) -> bool:
+    """Whether the runner's KV is written by ``set_kv_buffer(layer, loc, k, v, k_scale, v_scale)``
+    (mem_cache/memory_pool.py:1047) and by nothing else, which MLA and sliding-window pools do not.
+    """
+    from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+
+    return type(model_runner.token_to_kv_pool) is MHATokenToKVPool
+
+
+def attention_layers(model: Any) -> list[int]:
+    """Layer ids of a model's attention layers."""
+    from sglang.srt.layers.radix_attention import RadixAttention
+
+    return [module.layer_id for module in model.modules() if isinstance(module, RadixAttention)]

@@ -1,0 +1,105 @@
+"""How far the draft's KV is behind, kept on the request itself.
+
+The state lives on the engine's request object and not in a table by pool row: a row is given to
+another request as soon as its own has finished, and a stale entry would speak for the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+_ATTRIBUTE = "specswitch_draft_gap"
+
+
+@dataclass
+class SyncCounts:
+    """Totals since start-up, in positions unless said otherwise.
+
+    Attributes:
+        flushed: written to the draft's KV while the target decoded alone.
+        caught_up: written on the step before speculation resumed.
+        discarded: never needed; the request finished or was retracted before.
+        truncated_prefixes: finished requests (a count of these) whose prefix went into the prefix
+            cache without the positions that the draft had missed.
+        flushes, catch_ups: how many times it was done.
+    """
+
+    flushed: int = 0
+    caught_up: int = 0
+    discarded: int = 0
+    truncated_prefixes: int = 0
+    flushes: int = 0
+    catch_ups: int = 0
+
+
+@dataclass
+class Gap:
+    """The unsynced end of one request.
+
+    Attributes:
+        synced: the draft's KV is complete for positions below this.
+        decoded: the target's KV is complete for positions below this.
+        counts: where a discarded gap is counted.
+    """
+
+    synced: int
+    decoded: int
+    counts: SyncCounts = field(repr=False)
+
+    @property
+    def length(self) -> int:
+        """Positions that the draft has missed."""
+        return self.decoded - self.synced
+
+
+def find(request: Any) -> Gap | None:
+    """The request's gap, None when its draft KV is complete."""
+    return getattr(request, _ATTRIBUTE, None)
+
+
+def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
+    """One more position decoded without the draft.
+
+    Args:
+        length: tokens in the target's KV before this step, which decodes position ``length``.
+    """
+    gap = find(request)
+    if gap is None:
+        gap = Gap(length, length, counts)
+        setattr(request, _ATTRIBUTE, gap)
+    gap.decoded = length + 1
+    return gap
+
+
+def close(request: Any) -> None:
+    """The draft's KV is complete again."""
+    if find(request) is not None:
+        delattr(request, _ATTRIBUTE)
+
+
+def discard(requests: Iterable[Any]) -> None:
+    """These requests are computed anew: what they had missed is written by their prefill."""
+    for request in requests:
+        if (gap := find(request)) is not None:
+            gap.counts.discarded += gap.length
+            close(request)
+
+
+def truncate_prefix(request: Any, *_args: Any, **_kwargs: Any) -> None:
+    """BEFORE ``release_kv_cache``: let only the synced part of a finished request be cached.
+
+    A prefix in the radix cache is used with the draft's KV of its slots, so a hit on unsynced
+    positions would draft from whatever lies there. The engine inserts the first
+    ``kv_committed_len`` tokens and frees the rest as over-allocated (mem_cache/common.py:580-610),
+    which is also how it trims what speculation has allocated too much.
+    """
+    gap = find(request)
+    if gap is None:
+        return
+    if request.kv_committed_len > gap.synced:
+        request.kv_committed_len = gap.synced
+        gap.counts.truncated_prefixes += 1
+    gap.counts.discarded += gap.length
+    close(request)

@@ -1,0 +1,217 @@
+"""When the draft's KV is brought up to date: the three modes of ``draft_sync.mode``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from specswitch.engine import compat
+from specswitch.engine.draft_sync import gap
+from specswitch.engine.draft_sync.extend import DraftExtender, Proposal, Span
+from specswitch.engine.draft_sync.gap import SyncCounts
+from specswitch.engine.draft_sync.ring import HiddenRing
+from specswitch.engine.errors import StartupRefusal
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch
+    from sglang.srt.managers.utils import GenerationBatchResult
+
+#: Share of the free memory that the ring may take; the rest is for activations.
+_MEMORY_SHARE = 0.8
+
+
+class DraftSync:
+    """Mode ``off``: nothing is kept, a resumed request drafts cold.
+
+    A cold request is still exact: verification rejects what it drafts wrongly. Prefixes decoded
+    meanwhile are cached without the missed positions, in every mode.
+    """
+
+    def __init__(self) -> None:
+        self.counts = SyncCounts()
+
+    def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
+        """A target-only step of ``batch`` was launched, on the current stream."""
+        lengths = batch.seq_lens_cpu.tolist()
+        for request, length in zip(batch.reqs, lengths, strict=True):
+            gap.widen(request, length, self.counts)
+
+    def before_speculative(self, batch: ModelWorkerBatch) -> None:
+        """``batch`` is about to speculate. Its gaps stay: nothing will ever fill them."""
+
+    def after_prefill(self, batch: ModelWorkerBatch) -> None:
+        """The draft's KV of these requests is complete."""
+        gap.discard(batch.reqs)
+
+    def describe(self) -> str:
+        """For the start-up summary."""
+        return "off; a request that resumes speculation drafts cold"
+
+    def snapshot(self) -> dict[str, Any]:
+        """For ``/server_info``."""
+        return asdict(self.counts)
+
+
+class DeferredSync(DraftSync):
+    """Mode ``deferred``: missed positions wait in a ring and are filled many at a time.
+
+    Every request is flushed before its gap reaches the window, a few requests every few steps, so
+    that no step carries all of them. What is left is caught up with on the step that resumes.
+
+    Args:
+        worker: the engine's speculative worker.
+        window: positions kept per request; at least 8.
+
+    Raises:
+        StartupRefusal: the ring does not fit; names the window that would.
+    """
+
+    #: Steps between flushes: one draft forward serves several requests.
+    FLUSH_EVERY = 4
+
+    def __init__(self, worker: Any, window: int) -> None:
+        super().__init__()
+        release = compat.release()
+        runner = worker.target_worker.model_runner
+        rows = runner.req_to_token_pool.req_to_token.shape[0]
+        width, dtype = release.draft_input_width(worker), runner.model_config.dtype
+        per_position = HiddenRing.bytes_per_position(rows, width, dtype)
+        room = release.free_memory_gb(runner) * _MEMORY_SHARE * 2**30
+        if window * per_position > room:
+            raise StartupRefusal(
+                f"the draft-sync ring of {window} positions x {rows} requests takes "
+                f"{window * per_position / 2**30:.2f} GB: set draft_sync.window to "
+                f"{int(room // per_position)} or less, or lower --mem-fraction-static or "
+                "--max-running-requests"
+            )
+        self._ring = HiddenRing(rows, window, width, dtype, worker.device)
+        self._gigabytes = window * per_position / 2**30
+        self._extender = DraftExtender(worker)
+        self._steps = 0
+
+    def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
+        super().after_target_only(batch, result)
+        self._ring.write(
+            batch.req_pool_indices,
+            batch.seq_lens,
+            result.next_token_ids,
+            result.logits_output.hidden_states,
+        )
+        self._steps += 1
+        if self._steps % self.FLUSH_EVERY == 0:
+            self._flush(batch)
+
+    def _flush(self, batch: ModelWorkerBatch) -> None:
+        """Fill the longest gaps, as many as keeps every gap inside the window."""
+        half = self._ring.window // 2
+        due = [
+            (pending.length, index)
+            for index, request in enumerate(batch.reqs)
+            if (pending := gap.find(request)).length >= half
+        ]
+        if not due:
+            return
+        # Gaps that reach half the window together must all be filled before the other half passes.
+        rounds = max(1, half // self.FLUSH_EVERY - 1)
+        share = math.ceil(len(batch.reqs) / rounds)
+        chosen = sorted(due, reverse=True)[:share]
+        spans = []
+        for _length, index in sorted(chosen, key=lambda pair: pair[1]):
+            pending = gap.find(batch.reqs[index])
+            spans.append(Span(index, pending.synced, pending.decoded))
+            pending.synced = pending.decoded
+        self._extender.fill(batch, self._ring, spans)
+        self.counts.flushes += 1
+        self.counts.flushed += sum(span.end - span.start for span in spans)
+
+    def before_speculative(self, batch: ModelWorkerBatch) -> None:
+        """Fill every gap of ``batch`` and put a fresh proposal into its draft input."""
+        missed, last = [], []
+        for index, request in enumerate(batch.reqs):
+            pending = gap.find(request)
+            if pending is None:
+                continue
+            # The last position is forwarded in full, for its logits, also when its KV is there.
+            end = pending.decoded
+            if pending.synced < end - 1:
+                missed.append(Span(index, pending.synced, end - 1))
+            last.append(Span(index, end - 1, end))
+            self.counts.caught_up += pending.length
+            gap.close(request)
+        if not last:
+            return
+        self._extender.fill(batch, self._ring, missed)
+        proposal = self._extender.propose(batch, self._ring, last)
+        _put(batch.spec_info, [span.index for span in last], proposal)
+        self.counts.catch_ups += 1
+
+    def describe(self) -> str:
+        return f"deferred, window {self._ring.window}, ring {self._gigabytes:.3f} GB"
+
+    def snapshot(self) -> dict[str, Any]:
+        return {**super().snapshot(), "ring_gb": round(self._gigabytes, 4)}
+
+
+class EveryStepSync(DraftSync):
+    """Mode ``every_step``: the draft follows each target-only step, as the engine's own adaptive
+    mode does; the measure for ``deferred``, and never cold.
+
+    Args:
+        worker: the engine's speculative worker.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__()
+        runner = worker.target_worker.model_runner
+        width = compat.release().draft_input_width(worker)
+        rows = runner.req_to_token_pool.req_to_token.shape[0]
+        self._ring = HiddenRing(rows, 1, width, runner.model_config.dtype, worker.device)
+        self._extender = DraftExtender(worker)
+
+    def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
+        self._ring.write(
+            batch.req_pool_indices,
+            batch.seq_lens,
+            result.next_token_ids,
+            result.logits_output.hidden_states,
+        )
+        lengths: Sequence[int] = batch.seq_lens_cpu.tolist()
+        spans = [Span(index, length, length + 1) for index, length in enumerate(lengths)]
+        proposal = self._extender.propose(batch, self._ring, spans)
+        _put(result.next_draft_input, None, proposal)
+        self.counts.flushes += 1
+        self.counts.flushed += len(spans)
+
+    def describe(self) -> str:
+        return "every_step: the draft follows each target-only step"
+
+
+def needs_hidden(worker: Any, config: Any) -> bool:
+    """Whether target-only steps must return the target's hidden states."""
+    return config.mode != "off" and compat.release().draft_input_width(worker) is not None
+
+
+def make_sync(worker: Any, config: Any) -> DraftSync:
+    """The draft sync that ``config`` (``Config.draft_sync``) asks for."""
+    if config.mode == "deferred":
+        return DeferredSync(worker, config.window)
+    if config.mode == "every_step":
+        return EveryStepSync(worker)
+    return DraftSync()
+
+
+def _put(draft_input: Any, indices: list[int] | None, proposal: Proposal) -> None:
+    """Put a proposal for the requests at ``indices`` (None: all) into a draft input."""
+    for name in ("topk_p", "topk_index", "hidden_states"):
+        fresh = getattr(proposal, name)
+        kept = getattr(draft_input, name)
+        if fresh is None:
+            continue
+        if indices is None or len(indices) == len(kept):
+            setattr(draft_input, name, fresh.to(kept.dtype))
+        else:
+            kept[torch.tensor(indices, device=kept.device)] = fresh.to(kept.dtype)
