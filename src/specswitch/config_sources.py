@@ -35,9 +35,7 @@ class Sources:
         flags: values by dotted key.
     """
 
-    def __init__(
-        self, name: str | None, document: Document, flags: Mapping[str, object]
-    ) -> None:
+    def __init__(self, name: str | None, document: Document, flags: Mapping[str, object]) -> None:
         self._name = name
         self._document = document
         self._flags: list[KeyPath] = []
