@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,24 @@ def assert_speculated(outcome, algorithm, steps):
     assert outcome["overlap"] is True
     # Some drafts accepted and some rejected.
     assert 0 < outcome["accepted"] < outcome["verified"] * steps
+
+
+def run_script(code, arguments, environment):
+    """Runs a program of its own; returns what it printed as ``NAME json`` lines."""
+    with tempfile.TemporaryDirectory() as directory:
+        # A file, because spawned processes import the main program again.
+        file = Path(directory) / "script.py"
+        file.write_text(code)
+        finished = subprocess.run(
+            [sys.executable, str(file), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert finished.returncode == 0, finished.stderr
+    lines = (line.partition(" ") for line in finished.stdout.splitlines())
+    return {name: json.loads(value) for name, _, value in lines if name.isupper()}
 
 
 @pytest.fixture(scope="module")
@@ -218,16 +237,46 @@ def tokens(page_size):
 
 print("RESULT", json.dumps([run_scenario(tokens, size) for size in (1, 16)]))
 """
-    finished = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent), json.dumps(PROMPTS)],
-        env=os.environ | {"SPECSWITCH_CPU_TRITON": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+    finished = run_script(
+        script,
+        [str(Path(__file__).parent), json.dumps(PROMPTS)],
+        os.environ | {"SPECSWITCH_CPU_TRITON": "1"},
     )
-    assert finished.returncode == 0, finished.stderr
-    line = next(x for x in finished.stdout.splitlines() if x.startswith("RESULT"))
-    assert json.loads(line.removeprefix("RESULT")) == [plain, plain]
+    assert finished["RESULT"] == [plain, plain]
+
+
+def test_a_user_s_script_needs_the_environment_variable_only(plain):
+    # Scheduler and detokenizer are processes that the engine spawns; the flags are SGLang's own.
+    script = """
+import json, sys
+import sglang
+
+if __name__ == "__main__":
+    target, draft, prompts = sys.argv[1:]
+    engine = sglang.Engine(
+        model_path=target,
+        speculative_algorithm="EAGLE3",
+        speculative_draft_model_path=draft,
+        speculative_num_steps=3,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=4,
+        log_level="error",
+    )
+    sampling = {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}
+    outputs = engine.generate(input_ids=json.loads(prompts), sampling_params=sampling)
+    print("RESULT", json.dumps([output["output_ids"] for output in outputs]))
+    print("VERIFIED", sum(output["meta_info"]["spec_verify_ct"] for output in outputs))
+    engine.shutdown()
+"""
+    models = shared_random_models()
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SGLANG_")}
+    finished = run_script(
+        script,
+        [str(models.target), str(models.drafts["EAGLE3"]), json.dumps(PROMPTS)],
+        clean | {"SPECSWITCH_CPU": "1"},
+    )
+    assert finished["RESULT"] == plain
+    assert finished["VERIFIED"] > 0
 
 
 def test_random_drafts_are_accepted_in_part():

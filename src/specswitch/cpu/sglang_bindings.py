@@ -102,11 +102,13 @@ def _draft_utils(module: Any) -> None:
     module.DraftBackendFactory.create_draft_extend_backend = create_draft_extend_backend
 
 
-def _torch_native_backend(module: Any) -> None:
-    # attention_registry.py:128 takes the class from this module each time a back end is made.
-    from specswitch.cpu.attention import CpuAttnBackend
+def _attention_registry(module: Any) -> None:
+    def create_torch_native_backend(runner: Any) -> Any:
+        from specswitch.cpu.attention import CpuAttnBackend
 
-    module.TorchNativeAttnBackend = CpuAttnBackend
+        return CpuAttnBackend(runner)
+
+    module.register_attention_backend("torch_native")(create_torch_native_backend)
 
 
 def _memory_pool(module: Any) -> None:
@@ -193,7 +195,7 @@ BINDINGS: Mapping[str, Mapping[str, Binding]] = {
         _SRT + "speculative.eagle_info_v2": _eagle_info_v2,
         _SRT + "speculative.spec_utils": _spec_utils,
         _SRT + "speculative.draft_utils": _draft_utils,
-        _SRT + "layers.attention.torch_native_backend": _torch_native_backend,
+        _SRT + "layers.attention.attention_registry": _attention_registry,
         _SRT + "mem_cache.memory_pool": _memory_pool,
         _SRT + "mem_cache.allocator": _allocator,
         _SRT + "constrained.xgrammar_backend": _xgrammar_backend,
