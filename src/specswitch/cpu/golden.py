@@ -49,19 +49,20 @@ class Shape:
 
 
 # Chains as specswitch uses them, one-step drafts, and trees from narrow to as wide as SGLang's own
-# defaults (5 steps, 4 branches, 8 tokens).
+# defaults (5 steps, 4 branches, 8 tokens). A recording of them is a file in the repository, so they
+# are few; the GPU tests run the same shapes with more seeds.
 SHAPES = tuple(
     Shape(seed, bs, topk, depth, n)
     for bs, topk, depth, n in (
         (1, 1, 1, 2),
         (5, 1, 3, 4),
-        (16, 1, 7, 8),
+        (8, 1, 7, 8),
         (4, 2, 3, 6),
         (8, 4, 5, 8),
         (3, 8, 4, 32),
         (4, 3, 1, 4),
     )
-    for seed in range(4)
+    for seed in range(1)
 )
 
 
