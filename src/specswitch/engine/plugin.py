@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from specswitch.engine import compat, flags, handshake, scheduler
+from specswitch.engine import compat, flags, handshake, relay, scheduler
 from specswitch.engine.draft_sync import gap
 from specswitch.engine.hooks import Hook, verify
 from specswitch.engine.settings import Settings
@@ -38,6 +38,8 @@ def engine_hooks() -> tuple[Hook, ...]:
         Hook(names.CREATE_WORKER, choose_worker, "AROUND"),
         Hook(names.RUN_BATCH, scheduler.run_batch, "AROUND"),
         Hook(names.RESOLVE_RESULT, scheduler.count_result, "AFTER"),
+        Hook(names.RESOLVE_FUTURE, relay.resolve_future, "AROUND"),
+        Hook(names.STORE_FUTURE, relay.store_future, "AROUND"),
         Hook(names.RELEASE_KV, gap.truncate_prefix, "BEFORE"),
         Hook(names.INTERNAL_STATE, scheduler.show_state, "AFTER"),
         Hook(names.INIT_INFO, handshake.report_worker, "AFTER"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from specswitch.control.decision import Mode
 from specswitch.engine import compat
+from specswitch.engine.relay import want_bonus_only
 
 STATE_KEY = "specswitch"
 
@@ -41,6 +42,7 @@ def run_batch(
         return original(scheduler, batch, *args, **kwargs)
     lengths, lengths_cpu = batch.seq_lens, batch.seq_lens_cpu
     batch.out_cache_loc = release.kv_slots(batch)
+    want_bonus_only(batch)
     result = original(scheduler, batch, *args, **kwargs)
     # Out of place: the step in flight holds the old tensors.
     batch.seq_lens = lengths + 1

@@ -33,6 +33,11 @@ class TargetOnlyDraftInput(_engine.EagleDraftInput):
     where ``prepare_for_decode`` finds the sequence lengths.
     """
 
+    @property
+    def carries_proposal(self) -> bool:
+        """Whether a draft has proposed something for the next step."""
+        return self.topk_p is not None
+
     def prepare_for_decode(self, batch: ScheduleBatch) -> None:
         """The engine's own preparation, with the lengths of the host mirror.
 
@@ -63,10 +68,10 @@ def run_step(
         capture_hidden: return the target's hidden states, [b, hidden].
 
     Returns:
-        The engine's result: ``next_token_ids`` [b], ``accept_lens`` [b] int32 ones and stride
-        (``speculative_num_draft_tokens``) 1; ``next_token_logprobs`` [b, 1] when asked for, as the
-        scheduler indexes it for speculative results
-        (managers/scheduler_output_processor_mixin.py:551).
+        The engine's result: ``next_token_ids`` [b], ``accept_lens`` [b] int32 ones on the host,
+        stride (``speculative_num_draft_tokens``) 1, a draft input without a proposal, and
+        ``next_token_logprobs`` [b, 1] when asked for, as the scheduler indexes it for speculative
+        results (managers/scheduler_output_processor_mixin.py:551).
     """
     drafted = batch.spec_info
     size = len(batch.seq_lens)
@@ -89,15 +94,12 @@ def run_step(
     logprobs = result.logits_output.next_token_logprobs
     if logprobs is not None:
         result.logits_output.next_token_logprobs = logprobs.unsqueeze(1)
-    result.accept_lens = torch.ones(size, dtype=torch.int32, device=step.seq_lens.device)
+    # On the host already, which is where the scheduler reads it.
+    result.accept_lens = torch.ones(size, dtype=torch.int32)
     result.speculative_num_draft_tokens = 1
     result.next_draft_input = TargetOnlyDraftInput(
         bonus_tokens=result.next_token_ids,
         new_seq_lens=step.seq_lens,
-        # Nothing was drafted: a resumed request starts from what the last draft left (cold).
-        topk_p=drafted.topk_p,
-        topk_index=drafted.topk_index,
-        hidden_states=drafted.hidden_states,
     )
     return result
 

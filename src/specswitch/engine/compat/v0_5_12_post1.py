@@ -33,6 +33,9 @@ INIT_INFO = "sglang.srt.managers.scheduler.Scheduler.get_init_info"
 # entrypoints/engine.py:580; its result's wait_for_ready collects every INIT_INFO (655).
 LAUNCH_SCHEDULERS = "sglang.srt.entrypoints.engine.Engine._launch_scheduler_processes"
 
+# managers/overlap_utils.py:120 and 157: how a step reads what the step before left on the device.
+RESOLVE_FUTURE = "sglang.srt.managers.overlap_utils.FutureMap.resolve_future"
+STORE_FUTURE = "sglang.srt.managers.overlap_utils.FutureMap.store_to_map"
 # mem_cache/common.py:566, imported by name in the scheduler's modules; the registry rebinds those.
 RELEASE_KV = "sglang.srt.mem_cache.common.release_kv_cache"
 
@@ -221,3 +224,28 @@ def attention_layers(model: Any) -> list[int]:
     from sglang.srt.layers.radix_attention import RadixAttention
 
     return [module.layer_id for module in model.modules() if isinstance(module, RadixAttention)]
+
+
+def resolve_bonus_tokens(future_map: Any, draft_input: Any, *, with_lengths: bool) -> None:
+    """Read only the emitted tokens (and, for checks, the lengths) that the step before left.
+
+    The indices come from the schedule stream and lose their last reference while the forward
+    stream may still read them, as in the engine's own version (managers/overlap_utils.py:130).
+    """
+    import torch
+
+    indices = draft_input.future_indices.indices
+    indices.record_stream(torch.get_device_module(future_map.device).current_stream())
+    draft_input.bonus_tokens = future_map.bonus_tokens_buf[indices]
+    draft_input.new_seq_lens = future_map.new_seq_lens_buf[indices] if with_lengths else None
+
+
+def store_bonus_tokens(future_map: Any, future_indices: Any, draft_input: Any) -> None:
+    """Leave only the emitted tokens and the lengths for the next step.
+
+    The buffers exist: they are made when the first prefill stores its result
+    (managers/overlap_utils.py:179).
+    """
+    interval = future_indices.interval
+    future_map.bonus_tokens_buf[interval] = draft_input.bonus_tokens
+    future_map.new_seq_lens_buf[interval] = draft_input.new_seq_lens

@@ -42,11 +42,13 @@ class Gap:
         synced: the draft's KV is complete for positions below this.
         decoded: the target's KV is complete for positions below this.
         counts: where a discarded gap is counted.
+        cold: nothing has been drafted since, so the next draft has no proposal to start from.
     """
 
     synced: int
     decoded: int
     counts: SyncCounts = field(repr=False)
+    cold: bool = True
 
     @property
     def length(self) -> int:
@@ -70,6 +72,7 @@ def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
         gap = Gap(length, length, counts)
         setattr(request, _ATTRIBUTE, gap)
     gap.decoded = length + 1
+    gap.cold = True
     return gap
 
 

@@ -41,7 +41,18 @@ class DraftSync:
             gap.widen(request, length, self.counts)
 
     def before_speculative(self, batch: ModelWorkerBatch) -> None:
-        """``batch`` is about to speculate. Its gaps stay: nothing will ever fill them."""
+        """``batch`` is about to speculate. Its gaps stay: nothing will ever fill them.
+
+        A request that comes back starts from token 0 and a zero state, which verification rejects.
+        """
+        cold = []
+        for index, request in enumerate(batch.reqs):
+            pending = gap.find(request)
+            if pending is not None and pending.cold:
+                pending.cold = False
+                cold.append(index)
+        if cold:
+            _clear(batch.spec_info, cold)
 
     def after_prefill(self, batch: ModelWorkerBatch) -> None:
         """The draft's KV of these requests is complete."""
@@ -204,14 +215,23 @@ def make_sync(worker: Any, config: Any) -> DraftSync:
     return DraftSync()
 
 
+def _clear(draft_input: Any, indices: list[int]) -> None:
+    """Overwrite what the future map holds for these requests, which is left from other steps."""
+    where = torch.tensor(indices, device=draft_input.topk_index.device)
+    for name in ("topk_p", "topk_index", "hidden_states"):
+        kept = getattr(draft_input, name)
+        if kept is not None:
+            kept[where] = 0
+
+
 def _put(draft_input: Any, indices: list[int] | None, proposal: Proposal) -> None:
     """Put a proposal for the requests at ``indices`` (None: all) into a draft input."""
     for name in ("topk_p", "topk_index", "hidden_states"):
         fresh = getattr(proposal, name)
-        kept = getattr(draft_input, name)
         if fresh is None:
             continue
-        if indices is None or len(indices) == len(kept):
-            setattr(draft_input, name, fresh.to(kept.dtype))
+        if indices is None or len(indices) == len(draft_input.bonus_tokens):
+            setattr(draft_input, name, fresh)
         else:
+            kept = getattr(draft_input, name)
             kept[torch.tensor(indices, device=kept.device)] = fresh.to(kept.dtype)
