@@ -129,7 +129,7 @@ class ArmFactory:
         if setup.attention_backend:
             args += ["--attention-backend", setup.attention_backend]
         if setup.device == "cpu":
-            args += ["--device", "cpu", "--dtype", "float32", "--disable-cuda-graph"]
+            args += ["--device", "cpu"]
         return args + list(setup.server_args)
 
     def _speculation_args(self) -> list[str]:

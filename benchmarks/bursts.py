@@ -15,7 +15,7 @@ from benchmarks.arms import Arm
 from benchmarks.arrivals import Arrival
 from benchmarks.envelope import require_modes, steps_between
 from benchmarks.results import ResultFile
-from benchmarks.runner import Measurement
+from benchmarks.runner import Measurement, Values
 from benchmarks.server import Server
 from benchmarks.setup import Setup
 from benchmarks.stats import median_or_none, median_percentiles, percentiles, spread
@@ -68,29 +68,34 @@ class Bursts:
     def _warm_up(self) -> Measurement:
         slots = min(64, self._setup.max_running)
 
-        def run(server: Server) -> None:
+        def run(server: Server) -> Values:
             prompts = self._workload.prompts(slots, "warm-up")
             load = [client.Request(prompt, min(24, self._setup.output_len)) for prompt in prompts]
             client.closed_loop(server.url, load, slots)
+            return {}
 
         return Measurement(ALL, "", "warm-up", run, expected_s=5)
 
     def _replay(self, arm: Arm, repeat: int) -> Measurement:
-        def run(server: Server) -> dict[str, Any]:
+        def run(server: Server) -> Values:
             load = self._requests(repeat)
             before = server.state()
             outcome = client.open_loop(server.url, load)
             steps = steps_between(before, server.state())
             require_modes(arm, steps)
-            for phase in dict.fromkeys(request.phase for request in load):
-                mine = [o for o in outcome.outcomes if o.request.phase == phase]
-                self._result.add(arm.name, phase, REPEATS, measured(client.Run(mine, [])))
-            return {
+            everything = {
                 **measured(outcome),
                 "steps": steps,
                 "client_lag_ms": outcome.client_lag_ms,
                 "late_ms": percentiles([1000 * one.late for one in outcome.outcomes]),
             }
+            phases: dict[str, list[client.Outcome]] = {
+                arrival.phase: [] for arrival in self._arrivals
+            }
+            for one in outcome.outcomes:
+                phases[one.request.phase].append(one)
+            parts = {name: measured(client.Run(part, [])) for name, part in phases.items()}
+            return {ALL: everything, **parts}
 
         expected = self._arrivals[-1].at + _DRAIN_S
         return Measurement(ALL, REPEATS, f"replay #{repeat + 1}", run, expected_s=expected)

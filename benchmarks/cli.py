@@ -190,7 +190,8 @@ def _bursts(options: argparse.Namespace) -> int:
 
 def _close(options: argparse.Namespace, result: results.ResultFile, runner: Runner) -> int:
     """Verdicts, plot and what is missing."""
-    _show(result.data)
+    if result.data["setup"]["device"] != "cpu":  # a smoke run of this code judges no GPU bar
+        _show(result.data)
     if options.plot and any(result.data["arms"].values()):
         plots.plot(result.data, options.out.with_suffix(".png"))
     print(f"result: {options.out}")
@@ -236,18 +237,22 @@ def _bars(options: argparse.Namespace) -> int:
 def _show(result: Mapping[str, Any]) -> bool:
     """Print the verdicts; whether every bar was measured and met."""
     verdicts = bars.judge(result)
-    if not verdicts:
-        return True
+    measured = [one for one in verdicts if one.met is not None]
+    if not measured:
+        print(f"no bar of {result['benchmark']} can be judged by these arms")
+        return not verdicts
     simulated = ", simulated acceptance" if result["simulated"] else ""
     shown = Table(title=f"{result['benchmark']}, {result['gpu']}{simulated}")
     for column in ("bar", "at", "ratio", "raw", "limit", ""):
         shown.add_column(column)
-    for one in verdicts:
+    for one in measured:
         sign = ">=" if one.at_least else "<="
-        word = {True: "met", False: "MISSED", None: "not measured"}[one.met]
+        word = "met" if one.met else "MISSED"
         cells = ["-" if value is None else f"{value:.3f}" for value in (one.value, one.raw)]
         shown.add_row(one.bar, one.point, *cells, f"{sign} {one.limit}", word)
-    Console(width=110 if not sys.stdout.isatty() else None).print(shown)
+    Console(width=None if sys.stdout.isatty() else 110).print(shown)
+    if len(measured) < len(verdicts):
+        print(f"{len(verdicts) - len(measured)} more bars lack a measurement")
     return all(one.met for one in verdicts)
 
 

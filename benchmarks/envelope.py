@@ -13,7 +13,7 @@ from benchmarks import client, decode_log
 from benchmarks.arms import NO_SPEC, SPECSWITCH, WITH_PLUGIN, Arm
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import ResultFile
-from benchmarks.runner import Measurement
+from benchmarks.runner import Measurement, Values
 from benchmarks.server import Server
 from benchmarks.setup import Setup
 from benchmarks.stats import median_or_none, median_percentiles, spread
@@ -83,18 +83,19 @@ class Envelope:
     def _warm_up(self) -> Measurement:
         largest = max(self._points)
 
-        def run(server: Server) -> None:
+        def run(server: Server) -> Values:
             for slots in sorted({1, largest}):
                 prompts = self._workload.prompts(slots, "warm-up", slots)
                 load = [client.Request(prompt, _WARM_UP_TOKENS) for prompt in prompts]
                 client.closed_loop(server.url, load, slots)
+            return {}
 
         return Measurement(str(largest), "", "warm-up", run, expected_s=5)
 
     def _throughput(self, arm: Arm, point: int, repeat: int) -> Measurement:
         waves = self._waves or (2 if point <= 16 else 1)
 
-        def run(server: Server) -> dict[str, Any]:
+        def run(server: Server) -> Values:
             prompts = self._workload.prompts(waves * point, point, repeat)
             load = [client.Request(prompt, self._setup.output_len) for prompt in prompts]
             before = server.state()
@@ -103,7 +104,7 @@ class Envelope:
             windows = decode_log.parse(server.tail.read())
             steps = steps_between(before, server.state())
             require_modes(arm, steps)
-            return self._measured(arm, point, outcome, windows, steps)
+            return {str(point): self._measured(arm, point, outcome, windows, steps)}
 
         return Measurement(str(point), REPEATS, f"concurrency {point} #{repeat + 1}", run)
 
@@ -133,17 +134,18 @@ class Envelope:
         }
 
     def _latency_pass(self, point: int) -> Measurement:
-        def run(server: Server) -> dict[str, Any]:
+        def run(server: Server) -> Values:
             prompts = self._workload.prompts(point, point, "latency")
             length = self._setup.output_len
             load = [client.Request(p, length, stream=i < STREAMED) for i, p in enumerate(prompts)]
             outcome = client.closed_loop(server.url, load, point)
-            return {
+            value = {
                 **client.latency(outcome.outcomes),
                 "streamed": min(STREAMED, point),
                 "e2e_tok_s": outcome.tok_s,
                 "client_lag_ms": outcome.client_lag_ms,
             }
+            return {str(point): value}
 
         return Measurement(str(point), LATENCY, f"concurrency {point} latency", run)
 

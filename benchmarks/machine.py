@@ -83,7 +83,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, "+" when it is modified; None outside a git checkout."""
+    """The checkout's commit, "+" when it is modified; None outside a git checkout.
+
+    A copy of a checkout on another machine has no git folder: BENCH_COMMIT names it there.
+    """
+    if named := os.environ.get("BENCH_COMMIT"):
+        return named
     here = Path(__file__).parent
     try:
         commit = _git(here, "rev-parse", "--short=12", "HEAD")

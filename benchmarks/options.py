@@ -22,7 +22,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.results import ResultFile, Summarise, load
 from benchmarks.runner import Deadline, Runner
 from benchmarks.server import engine_has_gate, portable
-from benchmarks.setup import DEFAULT_DRAFT, DEFAULT_MODEL, Setup
+from benchmarks.setup import DEFAULT_DRAFT, DEFAULT_MODEL, TINY_PAIR, Setup
 
 _SMOKE_MAX_RUNNING = 8
 
@@ -109,8 +109,10 @@ def make_setup(options: argparse.Namespace, output_len: int) -> Setup:
     if (options.model is None) != (options.draft_model is None):
         raise BenchmarkError("give --model and --draft-model together: one is made for the other")
     named = options.model is not None
+    prompts = options.prompts
     if options.device == "cpu" and not named:
         model, draft = tiny_pair()
+        prompts = prompts or TINY_PAIR
         dummy = False
     else:
         model = options.model or str(DEFAULT_MODEL)
@@ -129,12 +131,12 @@ def make_setup(options: argparse.Namespace, output_len: int) -> Setup:
         steps=options.steps,
         tp=options.tp,
         device=options.device,
-        attention_backend=options.attention_backend or ("torch_native" if smoke else None),
+        attention_backend=options.attention_backend,
         max_running=options.max_running or (_SMOKE_MAX_RUNNING if smoke else 256),
         decode_log_interval=options.decode_log_interval,
         input_len=options.input_len,
         output_len=output_len,
-        prompts=options.prompts,
+        prompts=prompts,
         seed=options.seed,
         server_args=tuple(arg for text in options.server_arg for arg in shlex.split(text)),
         env=tuple(sorted(_pair(text) for text in options.env)),
@@ -147,10 +149,9 @@ def tiny_pair() -> tuple[str, str]:
         from specswitch import tiny_pair as pair
 
         return str(pair.path("target")), str(pair.path("eagle3"))
-    except (ImportError, AttributeError) as error:
+    except (ImportError, FileNotFoundError) as error:
         raise BenchmarkError(
-            "--device cpu needs the tiny pair of the specswitch package, or --model and "
-            "--draft-model"
+            f"--device cpu needs the package's tiny pair, or --model and --draft-model: {error}"
         ) from error
 
 

@@ -89,9 +89,11 @@ class ResultFile:
         points[point] = self._summarise(cell)
         self.save()
 
-    def add_server(self, description: Mapping[str, Any]) -> None:
+    def add_server(self, description: Mapping[str, Any]) -> int:
+        """Keep a server's description; its place in the list is the `server` of measurements."""
         self.data["servers"].append(dict(description))
         self.save()
+        return len(self.data["servers"]) - 1
 
     def add_failure(self, arm: str, error: str) -> None:
         """Keep the reason why an arm has no numbers: a gap in a table needs one."""
@@ -153,21 +155,29 @@ def merge(files: Mapping[str, Mapping[str, Any]], summarise: Summarise) -> dict[
     merged = copy.deepcopy(dict(first))
     for name, other in rest:
         require_same(first, other, first_name, name)
+        shift = len(merged["servers"])
         for key in ("runs", "servers", "failed"):
             merged[key] = [*merged.get(key, []), *copy.deepcopy(list(other.get(key, [])))]
         for arm, points in other["arms"].items():
             for point, cell in points.items():
                 target = merged["arms"].setdefault(arm, {}).setdefault(point, {})
-                merged["arms"][arm][point] = summarise(_joined(target, cell))
+                merged["arms"][arm][point] = summarise(_joined(target, cell, shift))
     merged["command"] = "\n".join(run["command"] for run in merged["runs"])
     merged["arms"] = _ordered(merged["arms"])
     return merged
 
 
-def _joined(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    """The lists of both cells; summaries are left to be recomputed."""
+def _joined(left: Mapping[str, Any], right: Mapping[str, Any], shift: int) -> dict[str, Any]:
+    """The lists of both cells; summaries are left to be recomputed.
+
+    The servers of `right` stand `shift` places further down in the joined list of servers.
+    """
     lists = {key for cell in (left, right) for key in cell if isinstance(cell[key], list)}
-    return {key: [*left.get(key, []), *right.get(key, [])] for key in sorted(lists)}
+    moved = {
+        key: [{**one, "server": one["server"] + shift} for one in right.get(key, [])]
+        for key in lists
+    }
+    return {key: [*left.get(key, []), *moved[key]] for key in sorted(lists)}
 
 
 def _ordered(arms: Mapping[str, Any]) -> dict[str, Any]:

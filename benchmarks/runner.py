@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,23 +30,31 @@ _FIRST_MEASUREMENT_S = 10.0
 _RESERVE_S = 8.0
 
 
+Values = Mapping[str, Mapping[str, Any]]
+"""What a measurement found, by cell of its arm."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One thing to measure on a running server.
 
     Attributes:
-        point: key in the result (a concurrency, a phase set).
+        point: what is measured (a concurrency, all phases); its value is the one shown.
         kind: list of the cell that the value is appended to.
         label: shown to the user.
-        run: does it and returns the value to keep, or None for a warm-up.
+        run: does it and returns the values to keep by cell of the result; none for a warm-up.
         expected_s: duration to plan with as long as none like it was timed.
     """
 
     point: str
     kind: str
     label: str
-    run: Callable[[Server], dict[str, Any] | None]
+    run: Callable[[Server], Values]
     expected_s: float = _FIRST_MEASUREMENT_S
+
+
+Finish = Callable[[Arm, int], None]
+"""Called with the arm of a stopped server and its place in the result's list of servers."""
 
 
 class Deadline:
@@ -103,7 +111,7 @@ class Runner:
         self,
         arms: Sequence[Arm],
         plan: Callable[[Arm], Sequence[Measurement]],
-        finish: Callable[[Server], None] | None = None,
+        finish: Finish | None = None,
     ) -> None:
         """Measure every arm that has something left to measure.
 
@@ -112,7 +120,7 @@ class Runner:
 
         Args:
             plan: measurements still missing for an arm, warm-ups first.
-            finish: called after the server was stopped (its files are complete then).
+            finish: called after a server was stopped (its files are complete then).
 
         Raises:
             BenchmarkError: nothing can be measured here.
@@ -120,7 +128,11 @@ class Runner:
         due = [(arm, measurements) for arm in arms if (measurements := plan(arm))]
         total = sum(len(measurements) + 1 for _, measurements in due)
         queue = ServerQueue(
-            [arm for arm, _ in due], self._folder, prestart=self._prestart, memory=self._memory
+            [arm for arm, _ in due],
+            self._folder,
+            label=f"run{len(self._result.data['runs'])}",
+            prestart=self._prestart,
+            memory=self._memory,
         )
         with _terminable(), self._progress() as progress, queue:
             task = progress.add_task("starting", total=total)
@@ -137,7 +149,7 @@ class Runner:
         index: int,
         arm: Arm,
         measurements: Sequence[Measurement],
-        finish: Callable[[Server], None] | None,
+        finish: Finish | None,
         progress: Progress,
         task: Any,
     ) -> None:
@@ -146,18 +158,18 @@ class Runner:
             progress.advance(task, len(measurements) + 1)
             return
         progress.update(task, description=f"{arm.name}: starting")
-        server = None
+        server = number = None
         done = 0
         try:
             timeout_s = min(self._start_timeout_s, self._deadline.left() - _RESERVE_S)
             server = queue.open(index, timeout_s)
             self._start_s = server.ready_s or self._start_s
-            self._result.add_server(server.describe())
+            number = self._result.add_server(server.describe())
             self._say(f"{arm.name}: ready {server.ready_s} s after it took the device")
             progress.advance(task)
             for measurement in measurements:
                 progress.update(task, description=f"{arm.name}: {measurement.label}")
-                self._measure(server, arm, measurement)
+                self._measure(server, number, measurement)
                 done += 1
                 progress.advance(task)
         except BenchmarkError as error:
@@ -167,21 +179,22 @@ class Runner:
             progress.advance(task, len(measurements) - done + (server is None))
         finally:
             queue.close(index)
-        if finish is not None and server is not None:
-            finish(server)
+        if finish is not None and number is not None:
+            finish(arm, number)
 
-    def _measure(self, server: Server, arm: Arm, measurement: Measurement) -> None:
+    def _measure(self, server: Server, number: int, measurement: Measurement) -> None:
+        arm = server.arm
         if not self._deadline.allows(self._estimate(measurement)):
             self._skip(arm, [measurement])
             return
         start = time.monotonic()
-        value = measurement.run(server)
+        values = measurement.run(server)
         server.check_alive()
         self._took[measurement.point, measurement.kind] = time.monotonic() - start
-        if value is not None:
-            value = {"server": server.number, **value}
-            self._result.add(arm.name, measurement.point, measurement.kind, value)
-            self._say(f"{arm.name} {measurement.label}: {_brief(value)}")
+        for point, value in values.items():
+            self._result.add(arm.name, point, measurement.kind, {"server": number, **value})
+        if measurement.point in values:
+            self._say(f"{arm.name} {measurement.label}: {_brief(values[measurement.point])}")
 
     def _estimate(self, measurement: Measurement) -> float:
         # Arms differ by less than a factor of 1.5 at the same load.
@@ -216,8 +229,8 @@ class Runner:
         )
 
 
-def _brief(value: dict[str, Any]) -> str:
-    plain = {k: v for k, v in value.items() if isinstance(v, int | float) and k != "server"}
+def _brief(value: Mapping[str, Any]) -> str:
+    plain = {key: number for key, number in value.items() if isinstance(number, int | float)}
     return "  ".join(f"{key}={number:,}" for key, number in plain.items())
 
 

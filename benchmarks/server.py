@@ -13,6 +13,8 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -29,11 +31,12 @@ from benchmarks.decode_log import LogTail
 from benchmarks.errors import BenchmarkError
 
 READY = "ready to roll"  # entrypoints/http_server.py:2033, 0.5.12.post1
+_PORTS = (20_000, 50_000)
 _STOP_S = 10.0
 _POLL_S = 0.1
 _TAIL_LINES = 25
 #: Start-up lines kept in the result: what the graphs of each arm cost.
-_START_UP_LINES = ("Capture", "Built adaptive", "specswitch")
+_START_UP_LINES = re.compile(r"specswitch: |Capture .*graph end|Built adaptive|Adding initial")
 _MAX_START_UP_LINES = 40
 
 
@@ -47,16 +50,15 @@ class Server:
     Args:
         arm: which server.
         folder: where its log and config go.
-        number: makes the file names of a run unique.
-        gate: start it, but keep it off the device until `release`.
+        label: makes its file names unique in `folder`.
+        gate: start it, but keep it off the device until `wait_ready`.
     """
 
-    def __init__(self, arm: Arm, folder: Path, number: int, gate: bool) -> None:
+    def __init__(self, arm: Arm, folder: Path, label: str, gate: bool) -> None:
         self.arm = arm
-        self.number = number
-        self.log = folder / f"{number:02d}-{arm.name}.log"
+        self.log = folder / f"{label}-{arm.name}.log"
         self.url = f"http://127.0.0.1:{(port := free_port())}"
-        self._gate = folder / f"{number:02d}.gate" if gate else None
+        self._gate = folder / f"{label}.gate" if gate else None
         env = {**os.environ, "PYTHONUNBUFFERED": "1", **arm.env}
         if self._gate:
             self._gate.unlink(missing_ok=True)
@@ -113,7 +115,7 @@ class Server:
     def describe(self) -> dict[str, Any]:
         """What the result file keeps of this server."""
         lines = self.log.read_text(errors="replace").split(READY)[0].splitlines()
-        start_up = [line for line in lines if any(word in line for word in _START_UP_LINES)]
+        start_up = [line for line in lines if _START_UP_LINES.search(line)]
         return {
             "arm": self.arm.name,
             "args": [portable(arg) for arg in self.command],
@@ -145,6 +147,7 @@ class ServerQueue:
         arms: one server each.
         folder: for logs and configs.
         prestart: use the gate; only for an engine copy that has one.
+        label: the same for all servers of this run, another one for the next run.
         memory: device memory in use in MiB, None where that is unknown. A server is not
             released before what the one before it held is free again.
     """
@@ -158,11 +161,13 @@ class ServerQueue:
         arms: Sequence[Arm],
         folder: Path,
         *,
+        label: str,
         prestart: bool,
         memory: Callable[[], int | None],
     ) -> None:
         self._arms = arms
         self._folder = folder
+        self._label = label
         self._prestart = prestart
         self._memory = memory
         self._idle_mib: int | None = None
@@ -209,17 +214,22 @@ class ServerQueue:
 
     def _launch(self, index: int) -> Server:
         if index not in self._servers:
-            arm = self._arms[index]
-            self._servers[index] = Server(arm, self._folder, index, gate=self._prestart)
+            arm, label = self._arms[index], f"{self._label}-{index:02d}"
+            self._servers[index] = Server(arm, self._folder, label, gate=self._prestart)
         return self._servers[index]
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of the loopback interface that nothing listens on.
+
+    From a range that leaves room above: the engine reserves port + 10000 as well and
+    refuses to start where that is no port (server_args.py:1147-1156, 0.5.12.post1).
+    """
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def engine_has_gate() -> bool:

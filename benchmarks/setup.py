@@ -27,6 +27,8 @@ _SHAPE_KEYS = (
     "num_key_value_heads",
     "vocab_size",
 )
+#: In place of a file of prompts: the held-out texts of the pair that ships with the package.
+TINY_PAIR = "tiny-pair"
 #: A hub model's vocabulary is not looked up; hardly any is smaller than this.
 _UNKNOWN_VOCABULARY = 32000
 
@@ -42,7 +44,7 @@ class Setup:
             `simulated`, otherwise the user's estimate, or None when no arm needs one.
         steps: draft steps of EAGLE3 (topk 1).
         input_len, output_len: tokens of a request; every request emits exactly `output_len`.
-        prompts: file of texts to send; None sends random token ids.
+        prompts: file of texts to send, or TINY_PAIR; None sends random token ids.
         server_args, env: given to the servers of every arm as they are.
     """
 

@@ -22,7 +22,7 @@ from benchmarks.arms import Arm
 from benchmarks.envelope import require_modes, steps_between
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import ResultFile
-from benchmarks.runner import Measurement
+from benchmarks.runner import Measurement, Values
 from benchmarks.server import Server
 from benchmarks.setup import Setup
 from benchmarks.stats import median_or_none, percentiles
@@ -120,7 +120,7 @@ class SwitchTimes:
         length = min(_WARM_UP_TOKENS, longest) if warm_up else longest
         count = slots if warm_up else slots * self._waves
 
-        def run(server: Server) -> None:
+        def run(server: Server) -> Values:
             prompts = self._workload.prompts(count, slots, "warm-up" if warm_up else "switch")
             before = server.state()
             load = [
@@ -128,12 +128,13 @@ class SwitchTimes:
             ]
             client.closed_loop(server.url, load, slots)
             require_modes(arm, steps_between(before, server.state()))
+            return {}
 
         label = "warm-up" if warm_up else f"concurrency {point}"
         return Measurement(str(point), "", label, run, expected_s=25)
 
-    def finish(self, server: Server) -> None:
-        """Evaluate the file of a stopped server; BenchmarkError when it holds too little."""
+    def finish(self, arm: Arm, server: int) -> None:
+        """Evaluate the file of the stopped server; BenchmarkError when there is none."""
         if not self._file.exists():
             raise BenchmarkError(
                 f"the server wrote no step times: does this version know {STEP_TIMES}?"
@@ -143,8 +144,8 @@ class SwitchTimes:
         for point in self._points:
             found = [s for s in stretches(steps) if s.batch == point]
             if found:
-                value = {"server": server.number, **evaluate(found)}
-                self._result.add(server.arm.name, str(point), REPEATS, value)
+                value = {"server": server, **evaluate(found)}
+                self._result.add(arm.name, str(point), REPEATS, value)
 
 
 def parse(lines: Iterable[str], name: str) -> list[Step]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.client import Prompt
 from benchmarks.errors import BenchmarkError
-from benchmarks.setup import Setup
+from benchmarks.setup import TINY_PAIR, Setup
 
 #: Low ids are special tokens in most vocabularies; an end token in a prompt is not a prompt.
 _FIRST_ID_SHARE = 0.1
@@ -27,12 +27,17 @@ class Workload:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._texts = read_texts(setup.prompts) if setup.prompts else None
+        named = setup.prompts is not None and setup.prompts != TINY_PAIR
+        self._texts = read_texts(str(setup.prompts)) if named else None
         self._vocabulary = setup.vocabulary
 
     def prompts(self, count: int, *labels: int | str, input_len: int | None = None) -> list[Prompt]:
         """`count` prompts for the measurement named by `labels`: other labels, other prompts."""
         source = random.Random(repr((self._setup.seed, labels)))
+        if self._setup.prompts == TINY_PAIR:
+            from specswitch import tiny_pair
+
+            return list(tiny_pair.prompts(count, seed=source.randrange(2**32)))
         length = self._setup.input_len if input_len is None else input_len
         return [self._one(source, length) for _ in range(count)]
 

