@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from specswitch.engine.errors import MirrorMismatch
+from specswitch.engine.errors import MirrorMismatch, RingMismatch
 
 if TYPE_CHECKING:
+    import torch
     from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 
+    from specswitch.engine.draft_sync.extend import Span
+
 VARIABLE = "SPECSWITCH_DEBUG"
+
+#: Tokens of a request that the device has and the host does not, after a target-only step.
+_IN_FLIGHT = 2
 
 
 def debug_enabled() -> bool:
@@ -37,3 +44,30 @@ def check_mirror(batch: ModelWorkerBatch) -> None:
             raise MirrorMismatch(f"sequence lengths: host {host}, {name} {found}")
     if batch.seq_lens_sum != sum(host):
         raise MirrorMismatch(f"sum of sequence lengths: {batch.seq_lens_sum}, of {host}")
+
+
+def check_missed_tokens(
+    requests: Sequence[Any], spans: Sequence[Span], tokens: torch.Tensor
+) -> None:
+    """Compare the tokens that the ring kept for missed positions with those that were emitted.
+
+    Draft position p is fed with the token at p + 1. A wrong row, an overwritten slot or a shifted
+    position shows here. The last two tokens of each request are not on the host yet: results are
+    processed one step behind, after the next step was launched (managers/scheduler.py:1594).
+
+    Args:
+        requests: one per span.
+        tokens: [positions of all spans] int64, as they go into the draft.
+
+    Raises:
+        RingMismatch: they differ; the draft's KV would be wrong.
+    """
+    kept = tokens.tolist()
+    for request, span in zip(requests, spans, strict=True):
+        mine, kept = kept[: span.end - span.start], kept[span.end - span.start :]
+        known = [*request.origin_input_ids, *request.output_ids][span.start + 1 : span.end + 1]
+        if mine[: len(known)] != known or len(known) < len(mine) - _IN_FLIGHT:
+            raise RingMismatch(
+                f"request {request.rid}, positions {span.start} to {span.end - 1}: kept the tokens "
+                f"{mine}, emitted {known}"
+            )

@@ -13,3 +13,7 @@ class HookNotApplied(StartupRefusal):
 
 class MirrorMismatch(RuntimeError):
     """Debug mode: the host copy of the sequence lengths differs from the device."""
+
+
+class RingMismatch(RuntimeError):
+    """Draft sync kept other tokens than the request has emitted (``SPECSWITCH_DEBUG=1``)."""

@@ -40,7 +40,7 @@ def engine_hooks() -> tuple[Hook, ...]:
         Hook(names.RESOLVE_RESULT, scheduler.count_result, "AFTER"),
         Hook(names.RESOLVE_FUTURE, relay.resolve_future, "AROUND"),
         Hook(names.STORE_FUTURE, relay.store_future, "AROUND"),
-        Hook(names.RELEASE_KV, gap.truncate_prefix, "BEFORE"),
+        Hook(names.RELEASE_KV, gap.leave, "BEFORE"),
         Hook(names.INTERNAL_STATE, scheduler.show_state, "AFTER"),
         Hook(names.INIT_INFO, handshake.report_worker, "AFTER"),
         Hook(names.LAUNCH_SCHEDULERS, handshake.require_worker, "AFTER"),

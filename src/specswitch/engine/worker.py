@@ -90,9 +90,7 @@ class SwitchingWorker:
         """Run one batch (engine: speculative/eagle_worker_v2.py:739)."""
         if not _release.is_decode(model_worker_batch):
             self._timer.interrupt()
-            result = super().forward_batch_generation(model_worker_batch)
-            self._sync.after_prefill(model_worker_batch)
-            return result
+            return super().forward_batch_generation(model_worker_batch)
         decision, self._decision = self._decision, None
         assert decision is not None, "a decode step without begin_step"
         if self._debug:

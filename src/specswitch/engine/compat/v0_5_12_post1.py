@@ -203,11 +203,35 @@ def draft_context(worker: Any) -> Iterator[None]:
 def draft_input_width(worker: Any) -> int | None:
     """Width of the target's hidden states as the draft takes them; None: it takes none.
 
-    EAGLE3 takes several layers side by side (speculative/eagle_info.py:877).
+    EAGLE3 takes several layers side by side (speculative/eagle_info.py:877). How many is read from
+    the draft's configuration, as the target does (model_executor/model_runner.py:436); the engine's
+    own function looks for it in the target's and assumes three.
     """
     from sglang.srt.speculative.eagle_info import EagleDraftExtendInput
 
-    return EagleDraftExtendInput.hidden_size_for(worker.draft_worker)
+    width = EagleDraftExtendInput.hidden_size_for(worker.draft_worker)
+    runner = worker.target_worker.model_runner
+    if width is None or not runner.eagle_use_aux_hidden_state:
+        return width
+    layers = runner.eagle_aux_hidden_state_layer_ids
+    return width if layers is None else len(layers) * runner.model_config.hidden_size
+
+
+def has_image_positions(worker: Any) -> bool:
+    """Whether images shift the draft's positions (M-RoPE, model_executor/model_runner.py:396)."""
+    return worker.draft_worker.draft_runner.model_is_mrope
+
+
+def tokens_to_cache(tree_cache: Any, positions: int) -> int | None:
+    """Tokens of a request to cache so that the KV of its first ``positions`` is kept and no more.
+
+    None where nothing is cached. EAGLE's prefix cache is keyed by pairs of tokens, because the
+    draft's KV at a position depends on the token that follows: n tokens keep n - 1 positions
+    (mem_cache/radix_cache.py:129).
+    """
+    if tree_cache.disable:
+        return None
+    return positions + 1 if getattr(tree_cache, "is_eagle", False) else positions
 
 
 def has_plain_kv_pool(model_runner: ModelRunner) -> bool:

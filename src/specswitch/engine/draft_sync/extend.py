@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from specswitch.engine import compat
+from specswitch.engine.debug import check_missed_tokens, debug_enabled
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ModelWorkerBatch
@@ -59,6 +60,7 @@ class DraftExtender:
         self._worker = worker
         self._runner = worker.draft_worker.draft_runner
         self._kv_only = _KvOnly.for_runner(self._runner)
+        self._debug = debug_enabled()
 
     def fill(self, batch: ModelWorkerBatch, ring: HiddenRing, spans: Sequence[Span]) -> None:
         """Write the draft's KV of ``spans``; nothing is proposed.
@@ -105,10 +107,15 @@ class DraftExtender:
         flat_rows, flat_positions = _to_device(flat, batch.seq_lens.device)
         pool_rows, seq_lens = _to_device(per_request, batch.seq_lens.device)
         tokens, hidden = ring.read(flat_rows, flat_positions)
+        if self._debug:
+            check_missed_tokens(requests, spans, tokens)
 
         step = copy.copy(batch)
         step.reqs = requests
         step.lora_ids = [None] * len(requests)
+        # What decode has produced is text; the rest is left on the batch from the prefill.
+        step.multimodal_inputs = [None] * len(requests)
+        step.replace_embeds = step.replace_positions = step.token_type_ids = None
         step.forward_mode = _engine.ForwardMode.EXTEND
         step.capture_hidden_mode = (
             _engine.CaptureHiddenMode.NULL

@@ -6,9 +6,10 @@ another request as soon as its own has finished, and a stale entry would speak f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from specswitch.engine import compat
 
 _ATTRIBUTE = "specswitch_draft_gap"
 
@@ -17,10 +18,14 @@ _ATTRIBUTE = "specswitch_draft_gap"
 class SyncCounts:
     """Totals since start-up, in positions unless said otherwise.
 
+    Each position that a target-only step decodes for a request counts as missed, and in the end
+    once as flushed, caught up or discarded; until then it is pending.
+
     Attributes:
         flushed: written to the draft's KV while the target decoded alone.
         caught_up: written on the step before speculation resumed.
-        discarded: never needed; the request finished or was retracted before.
+        discarded: never written; the request finished or was retracted before, or nothing is kept
+            (mode ``off``).
         truncated_prefixes: finished requests (a count of these) whose prefix went into the prefix
             cache without the positions that the draft had missed.
         flushes, catch_ups: how many times it was done.
@@ -41,19 +46,23 @@ class Gap:
     Attributes:
         synced: the draft's KV is complete for positions below this.
         decoded: the target's KV is complete for positions below this.
+        missed: positions in between that the draft has missed. All of them, except in mode ``off``,
+            where speculative steps fill some and leave the holes before them.
         counts: where a discarded gap is counted.
         cold: nothing has been drafted since, so the next draft has no proposal to start from.
     """
 
     synced: int
     decoded: int
+    missed: int
     counts: SyncCounts = field(repr=False)
     cold: bool = True
 
-    @property
-    def length(self) -> int:
-        """Positions that the draft has missed."""
-        return self.decoded - self.synced
+    def fill(self) -> int:
+        """The missed positions are being written; returns how many they are."""
+        filled, self.missed = self.missed, 0
+        self.synced = self.decoded
+        return filled
 
 
 def find(request: Any) -> Gap | None:
@@ -69,40 +78,39 @@ def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
     """
     gap = find(request)
     if gap is None:
-        gap = Gap(length, length, counts)
+        gap = Gap(length, length, 0, counts)
         setattr(request, _ATTRIBUTE, gap)
     gap.decoded = length + 1
+    gap.missed += 1
     gap.cold = True
     return gap
 
 
 def close(request: Any) -> None:
-    """The draft's KV is complete again."""
+    """The draft's KV is complete again, or nobody will need it."""
     if find(request) is not None:
         delattr(request, _ATTRIBUTE)
 
 
-def discard(requests: Iterable[Any]) -> None:
-    """These requests are computed anew: what they had missed is written by their prefill."""
-    for request in requests:
-        if (gap := find(request)) is not None:
-            gap.counts.discarded += gap.length
-            close(request)
+def leave(request: Any, tree_cache: Any, is_insert: bool = True) -> None:
+    """BEFORE ``release_kv_cache``: a request finishes, or is retracted and will be computed anew.
 
+    Every request leaves a decode batch through here (managers/schedule_batch.py:2253,
+    managers/scheduler_output_processor_mixin.py:657), so none is prefilled with a gap.
 
-def truncate_prefix(request: Any, *_args: Any, **_kwargs: Any) -> None:
-    """BEFORE ``release_kv_cache``: let only the synced part of a finished request be cached.
-
-    A prefix in the radix cache is used with the draft's KV of its slots, so a hit on unsynced
-    positions would draft from whatever lies there. The engine inserts the first
-    ``kv_committed_len`` tokens and frees the rest as over-allocated (mem_cache/common.py:580-610),
-    which is also how it trims what speculation has allocated too much.
+    Only the synced part of a finished request may be cached. A prefix in the radix cache is used
+    with the draft's KV of its slots, so a hit on unsynced positions would draft from whatever lies
+    there. The engine inserts the first ``kv_committed_len`` tokens and frees the rest as
+    over-allocated (mem_cache/common.py:580-610), which is also how it trims what speculation has
+    allocated too much.
     """
     gap = find(request)
     if gap is None:
         return
-    if request.kv_committed_len > gap.synced:
-        request.kv_committed_len = gap.synced
-        gap.counts.truncated_prefixes += 1
-    gap.counts.discarded += gap.length
+    if is_insert:
+        cacheable = compat.release().tokens_to_cache(tree_cache, gap.synced)
+        if cacheable is not None and request.kv_committed_len > cacheable:
+            request.kv_committed_len = cacheable
+            gap.counts.truncated_prefixes += 1
+    gap.counts.discarded += gap.missed
     close(request)

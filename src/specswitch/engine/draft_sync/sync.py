@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from specswitch.engine import compat
 from specswitch.engine.draft_sync import gap
 from specswitch.engine.draft_sync.extend import DraftExtender, Proposal, Span
+from specswitch.engine.draft_sync.flush_plan import FlushPlan
 from specswitch.engine.draft_sync.gap import SyncCounts
 from specswitch.engine.draft_sync.ring import HiddenRing
 from specswitch.engine.errors import StartupRefusal
@@ -27,8 +27,9 @@ _MEMORY_SHARE = 0.8
 class DraftSync:
     """Mode ``off``: nothing is kept, a resumed request drafts cold.
 
-    A cold request is still exact: verification rejects what it drafts wrongly. Prefixes decoded
-    meanwhile are cached without the missed positions, in every mode.
+    A cold request is still exact: verification rejects what it drafts wrongly. It drafts with holes
+    in its KV until it ends, so a cached prefix must end before the first hole: a later request, a
+    next turn of a chat say, prefills the rest anew. ``deferred`` loses at most a window of it.
     """
 
     def __init__(self) -> None:
@@ -54,10 +55,6 @@ class DraftSync:
         if cold:
             _clear(batch.spec_info, cold)
 
-    def after_prefill(self, batch: ModelWorkerBatch) -> None:
-        """The draft's KV of these requests is complete."""
-        gap.discard(batch.reqs)
-
     def describe(self) -> str:
         """For the start-up summary."""
         return "off; a request that resumes speculation drafts cold"
@@ -70,8 +67,9 @@ class DraftSync:
 class DeferredSync(DraftSync):
     """Mode ``deferred``: missed positions wait in a ring and are filled many at a time.
 
-    Every request is flushed before its gap reaches the window, a few requests every few steps, so
-    that no step carries all of them. What is left is caught up with on the step that resumes.
+    ``FlushPlan`` says which gaps are filled before they reach the window, a few requests every few
+    steps, so that no step carries all of them. What is left is caught up with on the step that
+    resumes.
 
     Args:
         worker: the engine's speculative worker.
@@ -81,28 +79,17 @@ class DeferredSync(DraftSync):
         StartupRefusal: the ring does not fit; names the window that would.
     """
 
-    #: Steps between flushes: one draft forward serves several requests.
-    FLUSH_EVERY = 4
-
     def __init__(self, worker: Any, window: int) -> None:
         super().__init__()
-        release = compat.release()
         runner = worker.target_worker.model_runner
         rows = runner.req_to_token_pool.req_to_token.shape[0]
-        width, dtype = release.draft_input_width(worker), runner.model_config.dtype
+        width, dtype = compat.release().draft_input_width(worker), runner.model_config.dtype
         per_position = HiddenRing.bytes_per_position(rows, width, dtype)
-        room = release.free_memory_gb(runner) * _MEMORY_SHARE * 2**30
-        if window * per_position > room:
-            raise StartupRefusal(
-                f"the draft-sync ring of {window} positions x {rows} requests takes "
-                f"{window * per_position / 2**30:.2f} GB: set draft_sync.window to "
-                f"{int(room // per_position)} or less, or lower --mem-fraction-static or "
-                "--max-running-requests"
-            )
+        _require_room(window, per_position, rows, compat.release().free_memory_gb(runner))
         self._ring = HiddenRing(rows, window, width, dtype, worker.device)
         self._gigabytes = window * per_position / 2**30
         self._extender = DraftExtender(worker)
-        self._steps = 0
+        self._plan = FlushPlan(window)
 
     def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
         super().after_target_only(batch, result)
@@ -112,32 +99,13 @@ class DeferredSync(DraftSync):
             result.next_token_ids,
             result.logits_output.hidden_states,
         )
-        self._steps += 1
-        if self._steps % self.FLUSH_EVERY == 0:
-            self._flush(batch)
-
-    def _flush(self, batch: ModelWorkerBatch) -> None:
-        """Fill the longest gaps, as many as keeps every gap inside the window."""
-        half = self._ring.window // 2
-        due = [
-            (pending.length, index)
-            for index, request in enumerate(batch.reqs)
-            if (pending := gap.find(request)).length >= half
-        ]
-        if not due:
-            return
-        # Gaps that reach half the window together must all be filled before the other half passes.
-        rounds = max(1, half // self.FLUSH_EVERY - 1)
-        share = math.ceil(len(batch.reqs) / rounds)
-        chosen = sorted(due, reverse=True)[:share]
-        spans = []
-        for _length, index in sorted(chosen, key=lambda pair: pair[1]):
-            pending = gap.find(batch.reqs[index])
-            spans.append(Span(index, pending.synced, pending.decoded))
-            pending.synced = pending.decoded
-        self._extender.fill(batch, self._ring, spans)
-        self.counts.flushes += 1
-        self.counts.flushed += sum(span.end - span.start for span in spans)
+        gaps = [gap.find(request) for request in batch.reqs]
+        chosen = self._plan.choose([pending.missed for pending in gaps])
+        if chosen:
+            spans = [Span(index, gaps[index].synced, gaps[index].decoded) for index in chosen]
+            self._extender.fill(batch, self._ring, spans)
+            self.counts.flushed += sum(gaps[index].fill() for index in chosen)
+            self.counts.flushes += 1
 
     def before_speculative(self, batch: ModelWorkerBatch) -> None:
         """Fill every gap of ``batch`` and put a fresh proposal into its draft input."""
@@ -151,7 +119,7 @@ class DeferredSync(DraftSync):
             if pending.synced < end - 1:
                 missed.append(Span(index, pending.synced, end - 1))
             last.append(Span(index, end - 1, end))
-            self.counts.caught_up += pending.length
+            self.counts.caught_up += pending.fill()
             gap.close(request)
         if not last:
             return
@@ -207,12 +175,42 @@ def needs_hidden(worker: Any, config: Any) -> bool:
 
 
 def make_sync(worker: Any, config: Any) -> DraftSync:
-    """The draft sync that ``config`` (``Config.draft_sync``) asks for."""
+    """The draft sync that ``config`` (``Config.draft_sync``) asks for.
+
+    Raises:
+        StartupRefusal: it cannot be had with these models or this memory.
+    """
+    if config.mode != "off" and compat.release().has_image_positions(worker):
+        raise StartupRefusal(
+            "the draft model places text after images at positions that draft sync does not "
+            "reproduce: set draft_sync.mode to off"
+        )
     if config.mode == "deferred":
         return DeferredSync(worker, config.window)
     if config.mode == "every_step":
         return EveryStepSync(worker)
     return DraftSync()
+
+
+def _require_room(window: int, per_position: int, rows: int, free_gb: float) -> None:
+    """Refuse a ring that does not fit.
+
+    Args:
+        per_position: bytes of one position of all rows.
+    """
+    fits = int(free_gb * _MEMORY_SHARE * 2**30 // per_position)
+    if window <= fits:
+        return
+    change = (
+        f"set draft_sync.window to {fits} or less"
+        if fits >= FlushPlan.SMALLEST_WINDOW
+        else "set draft_sync.mode to off"
+    )
+    raise StartupRefusal(
+        f"the draft-sync ring of {window} positions x {rows} requests takes "
+        f"{window * per_position / 2**30:.2f} GB of {free_gb:.2f} GB free: {change}, "
+        "or lower --mem-fraction-static or --max-running-requests"
+    )
 
 
 def _clear(draft_input: Any, indices: list[int]) -> None:
