@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _most_ranks() -> int:
     if _device() == "cpu":
         return 2
+    if find_spec("torch") is None:
+        return 1
     import torch
 
     return max(1, torch.cuda.device_count())

@@ -17,6 +17,7 @@ trap 'rm -rf "$out"' EXIT
 sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
 [[ -x $sanitizer ]] || { echo "compute-sanitizer not found: set CUDA_HOME" >&2; exit 1; }
 
+export TORCHINDUCTOR_COMPILE_THREADS=1 CUDA_DEVICE_MAX_CONNECTIONS=8
 export PYTHONPATH="$tests/gpu:$tests/engine${PYTHONPATH:+:$PYTHONPATH}"
 if [[ $server == sanitize-eager ]]; then
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1

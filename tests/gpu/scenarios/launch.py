@@ -21,7 +21,18 @@ _LOG_LINES_SHOWN = 40
 
 # Variables that a server's process needs before Python starts.
 _ENVIRONMENT = {
-    "cuda": {"SPECSWITCH_CPU": "0"},
+    "cuda": {
+        "SPECSWITCH_CPU": "0",
+        # What the engine's own launcher sets (entrypoints/engine.py:1220).
+        "CUDA_DEVICE_MAX_CONNECTIONS": "8",
+        "NCCL_CUMEM_ENABLE": "0",
+        "NCCL_NVLS_ENABLE": "0",
+        # Other servers of this session may use one GPU of a tensor-parallel one.
+        "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
+        # Many processes start at once; each would start workers for all cores.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    },
     "cpu": {"SPECSWITCH_CPU": "1"},
 }
 
