@@ -54,31 +54,51 @@ def make_parser() -> argparse.ArgumentParser:
         return made
 
     one = measuring("envelope", envelope.__doc__, _envelope)
-    one.add_argument("--arms", type=opt.names, default=list(arms.ARMS))
+    one.add_argument(
+        "--arms",
+        type=opt.names,
+        default=list(arms.ARMS),
+        help=f"in this order, an arm may come twice ({','.join(arms.ARMS)})",
+    )
     one.add_argument("--points", type=opt.counts, help="concurrencies (1,4,16,64,128,256)")
-    one.add_argument("--repeats", type=int, default=2, help="per point (default 2)")
-    one.add_argument("--waves", type=int, help="requests per slot and repeat (2 up to 16, then 1)")
+    one.add_argument("--repeats", type=opt.count, default=2, help="per point (default 2)")
+    one.add_argument(
+        "--waves", type=opt.count, help="requests per slot and repeat (2 up to 16, then 1)"
+    )
     one.add_argument("--latency", action=argparse.BooleanOptionalAction, default=True)
-    one.add_argument("--output-len", type=int, default=256, metavar="TOKENS")
+    one.add_argument("--output-len", type=opt.count, default=256, metavar="TOKENS")
 
     one = measuring("switch", switch.__doc__, _switch)
     one.add_argument("--points", type=opt.counts, help="concurrencies (1,16,64)")
-    one.add_argument("--period", type=int, default=50, help="decode steps per mode (default 50)")
-    one.add_argument("--waves", type=int, default=3, help="requests per slot (default 3)")
-    one.add_argument("--output-len", type=int, default=1024, metavar="TOKENS")
+    one.add_argument(
+        "--period", type=opt.count, default=50, help="decode steps per mode (default 50)"
+    )
+    one.add_argument("--waves", type=opt.count, default=3, help="requests per slot (default 3)")
+    one.add_argument("--output-len", type=opt.count, default=1024, metavar="TOKENS")
 
     one = measuring("bursts", bursts.__doc__, _bursts)
     one.add_argument("--arms", type=opt.names, default=list(arms.ARMS[:4]))
-    one.add_argument("--phases", default="calm:10:6,burst:15:80,calm:15:6")
-    one.add_argument("--repeats", type=int, default=1)
-    one.add_argument("--stream-every", type=int, default=8, metavar="N")
-    one.add_argument("--output-len", type=int, default=256, metavar="TOKENS")
+    one.add_argument(
+        "--phases",
+        default="calm:10:6,burst:15:80,calm:15:6",
+        metavar="NAME:SECONDS:RATE,...",
+        help="Poisson arrivals, requests per second (default %(default)s)",
+    )
+    one.add_argument("--repeats", type=opt.count, default=1)
+    one.add_argument(
+        "--stream-every",
+        type=opt.count,
+        default=8,
+        metavar="N",
+        help="stream every N-th request; latencies are over these (default 8)",
+    )
+    one.add_argument("--output-len", type=opt.count, default=256, metavar="TOKENS")
     one.add_argument("--trace", metavar="CSV", help="TIMESTAMP,ContextTokens,GeneratedTokens")
     one.add_argument("--trace-start", type=float, default=0.0, metavar="SECONDS")
     one.add_argument("--trace-seconds", type=float, default=60.0, metavar="SECONDS")
-    one.add_argument("--trace-speed", type=float, default=1.0, help="times denser")
-    one.add_argument("--max-input", type=int, default=2048, metavar="TOKENS")
-    one.add_argument("--max-output", type=int, default=512, metavar="TOKENS")
+    one.add_argument("--trace-speed", type=float, default=1.0, help="times denser (default 1)")
+    one.add_argument("--max-input", type=opt.count, default=2048, metavar="TOKENS")
+    one.add_argument("--max-output", type=opt.count, default=512, metavar="TOKENS")
 
     one = commands.add_parser("merge", help="one result from several of equal setup")
     one.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
@@ -102,7 +122,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("acceptance", type=float)
     one.add_argument("--steps", type=int, default=3, choices=sorted(breakeven.H200_8B))
     one.add_argument("--breakeven", type=Path, metavar="RESULT.json")
-    one.add_argument("--max-running", type=int, default=256)
+    one.add_argument("--max-running", type=opt.count, default=256)
     one.set_defaults(command=_thresholds)
     return parser
 

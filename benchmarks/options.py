@@ -35,7 +35,7 @@ def common() -> argparse.ArgumentParser:
         "--model", help="folder or hub name; default: 8B shape with dummy weights, simulated"
     )
     models.add_argument("--draft-model", help="EAGLE3 head of --model")
-    models.add_argument("--steps", type=_count, default=3, help="draft steps (default 3)")
+    models.add_argument("--steps", type=count, default=3, help="draft steps (default 3)")
     models.add_argument(
         "--acceptance",
         type=float,
@@ -53,10 +53,10 @@ def common() -> argparse.ArgumentParser:
     )
     servers = parser.add_argument_group("servers")
     servers.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    servers.add_argument("--tp", type=_count, default=1, help="GPUs per server")
+    servers.add_argument("--tp", type=count, default=1, help="GPUs per server")
     servers.add_argument("--attention-backend", help="default: the engine's own choice")
-    servers.add_argument("--max-running", type=_count, help="max_running_requests (default 256)")
-    servers.add_argument("--decode-log-interval", type=_count, default=10, metavar="STEPS")
+    servers.add_argument("--max-running", type=count, help="max_running_requests (default 256)")
+    servers.add_argument("--decode-log-interval", type=count, default=10, metavar="STEPS")
     servers.add_argument(
         "--server-arg",
         action="append",
@@ -84,11 +84,12 @@ def common() -> argparse.ArgumentParser:
     run.add_argument("--deadline", type=float, metavar="SECONDS", help="begin nothing after this")
     run.add_argument("--seed", type=int, default=1)
     run.add_argument("--plot", action=argparse.BooleanOptionalAction, default=True)
-    run.add_argument("--input-len", type=_count, default=64, metavar="TOKENS")
+    run.add_argument("--input-len", type=count, default=64, metavar="TOKENS")
     return parser
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number above 0."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -97,7 +98,7 @@ def _count(text: str) -> int:
 
 def counts(text: str) -> list[int]:
     """`1,16,64` -> [1, 16, 64]"""
-    return sorted({_count(part) for part in text.split(",")})
+    return sorted({count(part) for part in text.split(",")})
 
 
 def names(text: str) -> list[str]:

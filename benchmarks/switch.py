@@ -178,7 +178,7 @@ def stretches(steps: Iterable[Step]) -> list[Stretch]:
     found: list[Stretch] = []
     current: list[Step] = []
     for step in steps:
-        if step.switched or (current and not _continues(current[-1], step)):
+        if current and not _continues(current[-1], step):
             found += _closed(current)
             current = []
         if step.ms is not None and (step.switched or current):
@@ -187,8 +187,9 @@ def stretches(steps: Iterable[Step]) -> list[Stretch]:
 
 
 def _continues(last: Step, step: Step) -> bool:
+    # A step without a time is not kept, so the one after it has a gap before it.
     same = (last.mode, last.batch) == (step.mode, step.batch)
-    return same and step.step == last.step + 1 and step.ms is not None
+    return same and step.step == last.step + 1
 
 
 def _closed(steps: Sequence[Step]) -> list[Stretch]:

@@ -58,10 +58,10 @@ def test_steady_uses_clean_windows_of_that_batch_only() -> None:
 
 
 def test_steady_weighs_windows_by_their_time_when_modes_are_mixed() -> None:
-    lines = [decode(1, 1.0, 1.0), decode(1, 200.0, 1.0), decode(1, 300.0, 3.0)]
-    found = steady(parse(lines), 1)
+    target_only, speculate = decode(1, 200.0, 1.0), decode(1, 300.0, 3.0)
+    found = steady(parse([decode(1, 1.0, 1.0), target_only, speculate, speculate]), 1)
     assert found is not None
-    assert found.tok_s == pytest.approx(1000 * (1 + 3) / (5 + 10), abs=0.01)
+    assert found.tok_s == pytest.approx(1000 * (1 + 3 + 3) / (5 + 10 + 10), abs=0.01)
 
 
 def test_no_clean_window_is_no_number() -> None:
