@@ -32,6 +32,11 @@ class HiddenRing:
             None if width is None else torch.zeros(rows, window, width, dtype=dtype, device=device)
         )
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that the ring takes."""
+        return self._tokens.nbytes + (0 if self._hidden is None else self._hidden.nbytes)
+
     @staticmethod
     def bytes_per_position(rows: int, width: int | None, dtype: torch.dtype) -> int:
         """Memory of one position of all rows, in bytes."""
