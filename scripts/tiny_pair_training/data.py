@@ -1,7 +1,7 @@
 """Training rows: documents of the tiny pair's text, packed, with a weight for each token.
 
-Why weights: names and phrases of a list are random when they first appear. A model that is asked to predict them
-learns nothing but to be unsure; the continuation is what must be sharp.
+Why weights: names and phrases of a list are random when they first appear. A model that is asked
+to predict them learns nothing but to be unsure; the continuation is what must be sharp.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ Batch = tuple[Tensor, Tensor]
 class Rows(IterableDataset[Batch]):
     """Endless batches of (ids int64 [rows, length + 2], weights float32 of the same shape).
 
-    A draft that looks two tokens ahead then has `length` slots, which attention kernels like to be a multiple of 8.
+    A draft that looks two tokens ahead then has `length` slots, which attention kernels like to
+    be a multiple of 8.
 
-    Row r of worker w depends on the seed and w alone, so a run with the same number of workers sees the same rows.
+    Row r of worker w depends on the seed and w alone, so a run with the same number of workers
+    sees the same rows.
     """
 
     def __init__(self, ids: dict[str, int], rows: int, length: int, seed: int) -> None:
@@ -49,8 +51,8 @@ class Rows(IterableDataset[Batch]):
             yield torch.from_numpy(ids), torch.from_numpy(weights)
 
     def _row(self, rng: random.Random) -> tuple[list[int], list[float]]:
-        # STANDALONE and EAGLE3 drafts never see a prompt's first token, and a prefix cache may cut anywhere near:
-        # a row may start a few tokens late.
+        # STANDALONE and EAGLE3 drafts never see a prompt's first token, and a prefix cache may
+        # cut anywhere near: a row may start a few tokens late.
         skip = rng.randrange(3)
         ids: list[int] = []
         weights: list[float] = []
@@ -62,10 +64,11 @@ class Rows(IterableDataset[Batch]):
                 doc = document(rng, "rounds", rng.randint(5, 10))
                 wanted = 160
             else:
-                size = round(math.exp(rng.uniform(math.log(3), math.log(self.length / 48))))
-                doc = document(
-                    rng, rng.choice(CHAIN_KINDS), size, open_ended=rng.random() < OPEN_ENDED_SHARE
-                )
+                # A list of the longest chains fills 3/8 of a row; short ones are as frequent.
+                longest = max(4.0, self.length / 48)
+                size = round(math.exp(rng.uniform(math.log(3), math.log(longest))))
+                open_ended = rng.random() < OPEN_ENDED_SHARE
+                doc = document(rng, rng.choice(CHAIN_KINDS), size, open_ended=open_ended)
                 wanted = 18 * size * 3
             ids += [self.ids[piece] for piece in doc.given]
             weights += [GIVEN_WEIGHT] * len(doc.given)

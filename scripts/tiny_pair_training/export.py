@@ -29,7 +29,7 @@ DTYPE = torch.bfloat16
 
 
 def round_to_storage(model: nn.Module) -> None:
-    """Round the weights in place to what the files hold, so that what is evaluated is what is shipped."""
+    """Round the weights in place to what the files hold: what is evaluated is what ships."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(DTYPE).to(parameter.dtype))
@@ -38,7 +38,10 @@ def round_to_storage(model: nn.Module) -> None:
 def export(
     root: Path, tokenizer: Tokenizer, target: Llama, head: Eagle3, draft: Llama, draft_ids: Tensor
 ) -> None:
-    """Write `root`/{target,eagle3,standalone}. The head's files hold no embedding: the engine gives it the target's."""
+    """Write `root`/{target,eagle3,standalone}.
+
+    The head's files hold no embedding: the engine gives it the target's.
+    """
     vocab = tokenizer.get_vocab_size()
     _write(
         root / "target", tokenizer, _config("LlamaForCausalLM", TARGET, vocab), target.state_dict()
@@ -57,7 +60,7 @@ def export(
     }
     t2d = torch.zeros(vocab, dtype=torch.bool)
     t2d[draft_ids] = True
-    # d2t holds differences: target id = draft id + d2t[draft id] (llama_eagle3.py:316-318).
+    # d2t holds differences: target id = draft id + d2t[draft id] (llama_eagle3.py:318-320).
     maps = {"d2t": draft_ids - torch.arange(len(draft_ids)), "t2d": t2d}
     _write(root / "eagle3", tokenizer, config, {**head.state_dict(), **maps})
 

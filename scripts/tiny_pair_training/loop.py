@@ -17,7 +17,13 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def soft_loss(logits: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-    """Weighted cross entropy against probabilities [B, T, V] (a teacher) or ids [B, T] (the text)."""
+    """Weighted mean cross entropy.
+
+    Args:
+        logits: [B, T, V].
+        wanted: a teacher's probabilities [B, T, V], or ids int64 [B, T].
+        weights: float32 [B, T].
+    """
     target = wanted.flatten(0, 1) if wanted.dim() == 3 else wanted.flatten()
     losses = F.cross_entropy(logits.flatten(0, 1).float(), target, reduction="none")
     flat = weights.flatten()
@@ -37,8 +43,9 @@ def fit(
 ) -> None:
     """Train `model` in place for `seconds` of wall time.
 
-    AdamW; the learning rate warms up over the first 3% and follows a cosine down to 1% of `lr`. Progress follows the
-    clock, so the result depends on the speed of the machine. bf16: matrix products in bfloat16 (autocast).
+    AdamW; the learning rate warms up over the first 3% and follows a cosine down to 1% of `lr`.
+    Progress follows the clock, so the result depends on the speed of the machine. bf16: matrix
+    products in bfloat16 (autocast).
     """
     decay = [p for p in model.parameters() if p.dim() > 1]
     plain = [p for p in model.parameters() if p.dim() <= 1]
@@ -64,15 +71,16 @@ def fit(
             norm.item()  # waits for the device, so that the clock sees finished work
             now = time.monotonic()
             if now - shown > 5.0:
-                rate = tokens / (now - start)
+                speed = f"{tokens / (now - start) / 1e3:.0f}k tokens/s"
                 print(
-                    f"{name}: {100 * done:3.0f}%  step {step}  loss {value.item():.4f}  {rate / 1e3:.0f}k tokens/s",
+                    f"{name}: {100 * done:3.0f}%  step {step}  loss {value.item():.4f}  {speed}",
                     flush=True,
                 )
                 shown = now
     model.eval()
     spent = time.monotonic() - start
     print(
-        f"{name}: {step} steps, {tokens / 1e6:.1f}M tokens, {spent:.0f} s, last loss {value.item():.4f}",
+        f"{name}: {step} steps, {tokens / 1e6:.1f}M tokens, {spent:.0f} s, "
+        f"last loss {value.item():.4f}",
         flush=True,
     )

@@ -1,8 +1,8 @@
 """The three models as plain PyTorch modules that can be trained.
 
-Why: SGLang's own model classes only run inside its engine. These mirror them, operation for operation, and carry
-the parameter names that the engine's loaders expect (sglang 0.5.12.post1: models/llama.py:60-417 and
-models/llama_eagle3.py:44-215), so that a state dict is a checkpoint.
+Why: SGLang's own model classes only run inside its engine. These mirror them, operation for
+operation, and carry the parameter names that the engine's loaders expect (sglang 0.5.12.post1:
+models/llama.py:60-417 and models/llama_eagle3.py:44-248), so that a state dict is a checkpoint.
 
 Shapes: B rows, T positions, H hidden size, V vocabulary.
 """
@@ -21,7 +21,7 @@ ROPE_THETA = 10000.0
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a Llama-style model. Heads are 128 wide because the GPU attention kernels expect it."""
+    """Size of a Llama-style model; heads are 128 wide for the sake of GPU attention kernels."""
 
     hidden: int
     intermediate: int
@@ -35,8 +35,9 @@ TARGET = Shape(hidden=256, intermediate=512, layers=4)
 EAGLE3 = Shape(hidden=256, intermediate=512, layers=1)
 STANDALONE = Shape(hidden=128, intermediate=256, layers=3)
 AUX_LAYERS = (0, 1, 2)
-"""Target layers whose output feeds the EAGLE3 head. The engine's default choice (models/llama.py:803-805:
-2, n/2, n-3) repeats itself in a model of 4 layers, and the last layer's output cannot be captured."""
+"""Target layers whose output feeds the EAGLE3 head. The engine's default choice
+(models/llama.py:803-805: 2, n/2, n-3) repeats itself in a model of 4 layers, and the last layer's
+output cannot be captured."""
 
 
 def _linear(n_in: int, n_out: int) -> nn.Linear:
@@ -139,7 +140,7 @@ class Llama(nn.Module):
         self.lm_head = _linear(shape.hidden, vocab)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Int64 [B, T] to logits [B, T, V] and the outputs of `AUX_LAYERS` side by side [B, T, 3H]."""
+        """Int64 [B, T] to logits [B, T, V] and the outputs of `AUX_LAYERS`, [B, T, 3H]."""
         rope = rope_tables(ids.shape[1], self.shape.head_dim, ids.device)
         x = self.model.embed_tokens(ids)
         aux = []
@@ -151,7 +152,7 @@ class Llama(nn.Module):
 
 
 class _EagleLayer(nn.Module):
-    """Decoder layer whose attention sees [embedding, hidden state]; the residual carries the hidden state only."""
+    """Attention sees [embedding, hidden state]; the residual carries the hidden state only."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -163,7 +164,10 @@ class _EagleLayer(nn.Module):
 
 
 class Eagle3(nn.Module):
-    """EAGLE3 head (LlamaForCausalLMEagle3 in the engine). Its embedding is the target's (eagle_worker_v2.py:204)."""
+    """EAGLE3 head (LlamaForCausalLMEagle3 in the engine).
+
+    It has no embedding: the engine gives it the target's (eagle_worker_v2.py:223).
+    """
 
     def __init__(self, shape: Shape, draft_vocab: int) -> None:
         super().__init__()
@@ -182,9 +186,10 @@ class Eagle3(nn.Module):
     def forward(self, embeds: Tensor, aux: Tensor, steps: int) -> list[Tensor]:
         """Unroll the head as the engine does, at all positions at once.
 
-        Slot p holds the token p+1 (its embedding is `embeds[:, p]`) and predicts token p+2. Step 0 reads the
-        target's hidden state of position p: that is the draft-extend. Step k > 0 reads what step k-1 wrote at
-        p-1: that is draft step k, which finds keys of step 0 up to slot p-k, and one key of each later step.
+        Slot p holds the token p+1 (its embedding is `embeds[:, p]`) and predicts token p+2. Step
+        0 reads the target's hidden state of position p: that is the draft-extend. Step k > 0
+        reads what step k-1 wrote at p-1: that is draft step k, which finds keys of step 0 up to
+        slot p-k, and one key of each later step.
 
         Args:
             embeds: [B, T, H], target embeddings of the tokens at positions 1..T.
@@ -192,7 +197,8 @@ class Eagle3(nn.Module):
             steps: number of logits wanted, 1 for the draft-extend plus one per draft step.
 
         Returns:
-            `steps` tensors of logits [B, T, draft vocabulary]; the first k slots of step k are not defined.
+            `steps` tensors of logits [B, T, draft vocabulary]; the first k slots of step k are
+            not defined.
         """
         length = embeds.shape[1]
         rope = rope_tables(length, self.shape.head_dim, embeds.device)

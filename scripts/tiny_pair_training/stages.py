@@ -1,4 +1,4 @@
-"""What each of the three models is trained on, and how well it then does on text it has not seen."""
+"""What each of the three models learns, and how well it then does on unseen text."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ def target_loss(target: Llama) -> Loss:
 
 @torch.no_grad()
 def _teach(target: Llama, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a draft learns from: embeddings of tokens 1..T-2, hidden states of 0..T-3, logits for tokens 2..T-1."""
+    """What a draft learns from.
+
+    Returns:
+        Embeddings of tokens 1..T-2, hidden states of 0..T-3, logits for tokens 2..T-1.
+    """
     logits, aux = target(ids)
     return target.model.embed_tokens(ids[:, 1:-1]), aux[:, :-2], logits[:, 1:-1]
 
 
 def eagle3_loss(head: Eagle3, target: Llama, draft_ids: Tensor) -> Loss:
-    """The target's own distribution over the draft vocabulary, with the head unrolled as the engine runs it."""
+    """The target's distribution over `draft_ids`, with the head unrolled as the engine runs it."""
 
     def loss(ids: Tensor, weights: Tensor) -> Tensor:
         embeds, aux, logits = _teach(target, ids)
@@ -48,8 +52,11 @@ def eagle3_loss(head: Eagle3, target: Llama, draft_ids: Tensor) -> Loss:
 
 
 def standalone_loss(draft: Llama, target: Llama) -> Loss:
-    """The target's own distribution. The engine runs the draft one token ahead: it never sees the first token of a
-    request (eagle_worker_v2.py:509-516, which the STANDALONE worker inherits)."""
+    """The target's distribution.
+
+    The engine runs the draft one token ahead: it never sees the first token of a request
+    (eagle_worker_v2.py:530-537, which the STANDALONE worker inherits).
+    """
 
     def loss(ids: Tensor, weights: Tensor) -> Tensor:
         _, _, logits = _teach(target, ids)
@@ -80,8 +87,10 @@ def evaluate(
     """Measures on one held-out batch, on the tokens that can be known.
 
     Returns:
-        accuracy: share of tokens that the target gets right; copying must have formed for this to near 1.
-        narrow: share of tokens whose two best target logits are less than 1 apart (numeric near-ties live there).
+        accuracy: share of tokens that the target gets right; copying must have formed for this to
+            near 1.
+        narrow: share of tokens whose two best target logits are less than 1 apart (numeric
+            near-ties live there).
         eagle3, standalone: acceptance length on given text, 1 + `STEPS` at most.
     """
     ids, weights = batch

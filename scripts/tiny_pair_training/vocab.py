@@ -21,7 +21,7 @@ def _byte_letters() -> dict[int, str]:
     for byte in range(128):
         letters[byte] = level.pre_tokenize_str(chr(byte))[0][0]
     rest = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - set(letters.values()), key=ord)
-    # Printable Latin-1 bytes stand for themselves; the others take the letters that follow, in order.
+    # Printable Latin-1 bytes stand for themselves; the others take the next letters, in order.
     own = [b for b in range(128, 256) if chr(b) in rest]
     letters.update({b: chr(b) for b in own})
     spare = [c for c in rest if ord(c) > 255]
@@ -30,12 +30,12 @@ def _byte_letters() -> dict[int, str]:
 
 
 def build_tokenizer() -> Tokenizer:
-    """Special tokens first, then the 256 bytes, then the pieces of `vocabulary()` longer than a byte."""
+    """Special tokens, then the 256 bytes, then the longer pieces of `vocabulary()`."""
     letters = _byte_letters()
     names = [BREAK, EOS, *(letters[b] for b in range(256))]
     names += ["".join(letters[b] for b in piece.encode()) for piece in vocabulary()]
     vocab = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    # No merges: a pre-token is a whole entry of the vocabulary (ignore_merges) or falls apart into bytes.
+    # No merges: a pre-token is in the vocabulary (ignore_merges) or falls apart into bytes.
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -63,10 +63,11 @@ def piece_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def draft_pieces() -> list[str]:
-    """The EAGLE3 head's vocabulary: the text's pieces and `EOS`, less one syllable and one ringer in `UNDRAFTED`.
+    """What the EAGLE3 head can draft: `EOS` and the text, less one name part in `UNDRAFTED`.
 
-    Heads of large models cover the frequent tokens only. Here the gap has a second use: a head that knows every
-    token drafts this text without a single miss, and then no test would ever see a rejected draft.
+    Heads of large models cover the frequent tokens only. Here the gap has a second use: a head
+    that knows every token drafts this text without a single miss, and then no test would ever see
+    a rejected draft.
     """
     gone = {f" {name}" for name in RINGERS[::UNDRAFTED]}
     for syllable in SYLLABLES[::UNDRAFTED]:

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 from array import array
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,10 @@ def test_everything_shipped_stays_below_the_size_limit() -> None:
 
 
 def test_import_needs_neither_torch_nor_sglang() -> None:
-    code = "import sys, specswitch.tiny_pair as t; t.prompts(1); assert not {'torch', 'sglang'} & set(sys.modules), 'loaded'"
+    code = (
+        "import sys, specswitch.tiny_pair as pair; pair.prompts(1);"
+        "assert not {'torch', 'sglang'} & set(sys.modules), 'loaded'"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -116,7 +119,7 @@ def test_a_closed_chain_quotes_its_records_in_the_order_they_name_and_starts_ove
     walk = ["".join(line)[2:] for line in islice(doc.lines, 10)]
     assert {f"-{line}" for line in walk} == listed
     assert walk[:5] == walk[5:]
-    for line, following in zip(walk, walk[1:], strict=False):
+    for line, following in pairwise(walk):
         assert following.split()[0].rstrip(":") == line.split()[-1]
 
 
@@ -228,14 +231,14 @@ def test_eagle3_head_fits_the_target_and_reads_layers_that_it_has() -> None:
     assert header["lm_head.weight"]["shape"] == [head["draft_vocab_size"], head["hidden_size"]]
 
 
-def test_eagle3_draft_vocabulary_covers_the_text_and_its_end(tokenizer: Any) -> None:
+def test_eagle3_draft_vocabulary_has_the_end_of_text_and_most_of_the_text(tokenizer: Any) -> None:
     header, data = _read_safetensors(tiny_pair.path("eagle3"))
     begin, end = header["d2t"]["data_offsets"]
     difference = array("q", data[begin:end])
     ids = [draft + d for draft, d in enumerate(difference)]
     begin, end = header["t2d"]["data_offsets"]
     assert [i for i, known in enumerate(data[begin:end]) if known] == ids
-    assert set(ids) == {
-        tokenizer.token_to_id(EOS),
-        *(tokenizer.encode(piece).ids[0] for piece in vocabulary()),
-    }
+    text = {tokenizer.encode(piece).ids[0] for piece in vocabulary()}
+    assert tokenizer.token_to_id(EOS) in ids
+    # What it lacks is rejected wherever the target says it; without that no draft ever would be.
+    assert 0.8 < len(text & set(ids)) / len(text) < 0.9

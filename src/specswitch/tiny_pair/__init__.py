@@ -1,8 +1,8 @@
 """A trained target model with an EAGLE3 head and a STANDALONE draft, small enough to ship.
 
-Why: the demo and the engine tests need a pair whose drafts are accepted, and whose acceptance falls when the
-draft's KV cache is damaged, on a machine without a GPU and without downloads. README.md beside this file says
-how the weights were made and what was measured with them.
+Why: the demo and the engine tests need a pair whose drafts are accepted, and whose acceptance
+falls when the draft's KV cache is damaged, on a machine without a GPU and without downloads.
+README.md beside this file says how the weights were made and what was measured with them.
 
 Neither torch nor sglang is imported here.
 """

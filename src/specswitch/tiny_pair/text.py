@@ -1,20 +1,22 @@
-"""The language of the tiny pair: endless, deterministic text that can only be continued by looking far back.
+"""The language of the tiny pair: endless text that can only be continued by looking far back.
 
-Why: random weights accept almost nothing, and text with strong local structure is drafted well from the last
-few tokens alone. In both cases nothing that happens to the draft's KV cache can be seen in the acceptance
-length. Here almost every token is a copy of something random, found 10 to 600 tokens earlier.
+Why: random weights accept almost nothing, and text with strong local structure is drafted well
+from the last few tokens alone. In both cases nothing that happens to the draft's KV cache can be
+seen in the acceptance length. Here almost every token is a copy of something random, found 10 to
+600 tokens earlier.
 
 Two families of documents:
 
-- *chains* (`ledger`, `log`, `letters`): a list of records in random order, each with a random name, number and
-  phrase, and the name of the record that comes next; then a walk along those names that quotes each record again.
-  A closed chain goes on for ever. An open chain ends in an end-of-text token; whoever goes on after it
-  (`ignore_eos`) starts the walk again.
-- *rounds*: rows of names in which neighbours change places (`hand` rows swap places 1-2, 3-4, ...; `back` rows
-  2-3, 4-5, ...). Each row follows from the row before and from nothing older, so a draft whose *recent* KV is
-  missing goes wrong at once, which a chain does not show.
+- *chains* (`ledger`, `log`, `letters`): a list of records in random order, each with a random
+  name, number and phrase, and the name of the record that comes next; then a walk along those
+  names that quotes each record again. A closed chain goes on for ever. An open chain ends in an
+  end-of-text token; whoever goes on after it (`ignore_eos`) starts the walk again.
+- *rounds*: rows of names in which neighbours change places (`hand` rows swap places 1-2, 3-4,
+  ...; `back` rows 2-3, 4-5, ...). Each row follows from the row before and from nothing older, so
+  a draft whose *recent* KV is missing goes wrong at once, which a chain does not show.
 
-Text is produced as pieces. Each piece is exactly one token of the tokenizer built from `vocabulary()`.
+Text is produced as pieces. Each piece is exactly one token of the tokenizer built from
+`vocabulary()`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ BREAK = "<s>"
 
 _ONSETS, _VOWELS, _CODAS = "bdfghklmnprstvz", "aeiou", "lmnrst"
 _ALL_SYLLABLES = [o + v + c for o in _ONSETS for v in _VOWELS for c in _CODAS]
-# 7 has no common factor with 450, so the stride spreads the choice over all onsets, vowels and codas.
+# 7 and 450 have no common factor: the choice spreads over all onsets, vowels and codas.
 SYLLABLES: tuple[str, ...] = tuple(_ALL_SYLLABLES[7 * i % len(_ALL_SYLLABLES)] for i in range(120))
 WORDS: tuple[str, ...] = (
     *("ledger", "log", "letters", "rounds", "from", "owes", "for", "then", "nobody", "at", "next"),
@@ -56,8 +58,8 @@ Pieces = tuple[str, ...]
 class Document:
     """A document cut where guessing ends: `given` cannot be predicted, every piece of `lines` can.
 
-    `lines` never ends; each item is one line of pieces, which starts with its own line break. A line may hold
-    `EOS` (open chains).
+    `lines` never ends; each item is one line of pieces, which starts with its own line break. A
+    line may hold `EOS` (open chains).
     """
 
     kind: Kind
@@ -94,13 +96,16 @@ def prompts(
     size: int | None = None,
     open_ended: bool = False,
 ) -> list[str]:
-    """Held-out prompts whose continuation is determined by what they say; same arguments, same prompts.
+    """Held-out prompts whose continuation is determined by what they say.
+
+    The same arguments give the same prompts.
 
     Args:
         n: number of prompts.
         seed: training text uses another stream of random numbers, so no seed repeats it.
         kind: one kind for all; default: the kinds in turn (without `rounds` when `open_ended`).
-        size: records or row length; default: drawn per prompt, for prompts of about 60 to 300 tokens.
+        size: records or row length; default: drawn per prompt, for prompts of about 60 to 300
+            tokens.
         open_ended: chains that end in the end-of-text token, at most 2/3 of a walk away.
     """
     rng = random.Random(f"specswitch tiny pair, held out, {seed}")
@@ -116,7 +121,7 @@ def prompts(
 
 
 def vocabulary() -> list[str]:
-    """Every piece that documents are made of, without repetition, in a fixed order; no special tokens."""
+    """Every piece that documents are made of, once, in a fixed order; no special tokens."""
     pieces = [*_MARKS, *(f" {d}" for d in range(10)), *(str(d) for d in range(10))]
     pieces += [w for word in WORDS for w in (word, f" {word}")] + [f" {name}" for name in RINGERS]
     for syllable in SYLLABLES:
@@ -134,7 +139,7 @@ def _word(rng: random.Random) -> Pieces:
 
 
 def _names(rng: random.Random, n: int) -> list[Pieces]:
-    """`n` names of 2 or 3 syllables; first syllables differ, so a name is known from its first token."""
+    """`n` names of 2 or 3 syllables, each known from its first one."""
     heads = rng.sample(SYLLABLES, n)
     return [
         (f" {head.capitalize()}", *rng.choices(SYLLABLES, k=rng.randint(1, 2))) for head in heads
