@@ -17,6 +17,12 @@ from aiohttp import web
 RUN_AT_A_TIME = 4
 ENTER, RESUME = 3, 0
 STEP_S = 0.004
+STUCK = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
 
 
 class Engine:
@@ -116,8 +122,9 @@ def main() -> None:
     if options.fail_to_start:
         sys.exit("ValueError: the fake engine cannot start")
     if options.child_pid_file:
-        # Stands for a scheduler process: it must not outlive the demo either.
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        # Stands for a scheduler process that is stuck: it must not outlive the demo either.
+        child = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE)
+        child.stdout.readline()  # It ignores SIGTERM from here on.
         with open(options.child_pid_file, "a", encoding="utf-8") as file:
             file.write(f"{child.pid}\n")
     print("fake engine starts", flush=True)
