@@ -170,7 +170,9 @@ class ArmFactory:
 def other_plugins() -> str:
     """Value of SGLANG_PLUGINS that loads every installed plug-in except this project's.
 
-    An empty value would load all of them, so with no other plug-in it is a name that none has.
+    The list holds for hardware platforms too (platforms/__init__.py:80). An empty value would
+    load everything, so with no other plug-in it is a name that none has.
     """
-    names = {entry.name for entry in entry_points(group="sglang.srt.plugins")} - {_PLUGIN}
-    return ",".join(sorted(names)) or "none"
+    groups = ("sglang.srt.plugins", "sglang.srt.platforms")
+    names = {entry.name for group in groups for entry in entry_points(group=group)}
+    return ",".join(sorted(names - {_PLUGIN})) or "none"

@@ -43,11 +43,11 @@ def device_name(device: str, count: int) -> str:
 
 
 def device_memory_mib(device: str) -> int | None:
-    """Device memory in use over all GPUs in MiB; None on a CPU."""
+    """Device memory in use in MiB, of the GPU where it is most; None on a CPU."""
     if device == "cpu":
         return None
     rows = _nvidia_smi("memory.used")
-    return sum(int(row[0]) for row in rows) if rows else None
+    return max(int(row[0]) for row in rows) if rows else None
 
 
 def details(device: str) -> dict[str, Any]:

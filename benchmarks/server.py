@@ -102,9 +102,18 @@ class Server:
             )
 
     def state(self) -> dict[str, Any] | None:
-        """specswitch's own counters from `/server_info`; None where the plug-in is not active."""
-        with urllib.request.urlopen(f"{self.url}/server_info", timeout=60) as response:
-            states = json.load(response)["internal_states"]
+        """specswitch's own counters from `/server_info`; None where the plug-in is not active.
+
+        Raises ServerFailedError when the server does not answer.
+        """
+        try:
+            with urllib.request.urlopen(f"{self.url}/server_info", timeout=60) as response:
+                states = json.load(response)["internal_states"]
+        except OSError as error:
+            self.check_alive()
+            raise ServerFailedError(
+                f"{self.arm.name} does not answer /server_info ({error}):\n{self.log_tail()}"
+            ) from error
         found: dict[str, Any] | None = states[0].get("specswitch") if states else None
         return found
 

@@ -61,6 +61,9 @@ class Engine:
                 line |= {"batch": len(self.running), "forward_ms": 1.0}
                 print(json.dumps(line), file=self.times, flush=True)
             number += 1
+            if number == int(os.environ.get("FAKE_DIE_AT", "-1")):
+                print("Traceback: illegal memory access", flush=True)
+                os._exit(3)
             tokens += emitted * len(self.running)
             if number % self.interval == 0:
                 now = time.perf_counter()

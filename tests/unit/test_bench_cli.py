@@ -161,6 +161,15 @@ def test_a_failing_arm_is_recorded_and_the_others_are_measured(
     assert "out of memory" in result["failed"][0]["error"]
 
 
+def test_a_server_that_dies_is_recorded_with_its_last_words(
+    bench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIE_AT", "100")
+    code, result = bench("envelope", "--points", "1", "--arms", "no_spec")
+    assert code == 1
+    assert "illegal memory access" in result["failed"][0]["error"]
+
+
 def test_a_refused_request_fails_the_arm_with_the_servers_words(
     bench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
