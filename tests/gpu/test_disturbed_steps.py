@@ -17,9 +17,14 @@ from scenarios.launch import Servers
 def test_a_target_only_step_that_raises_leaves_the_engine_as_it_was(
     servers: Servers, server: str, device: str, measured: dict[str, Any]
 ) -> None:
-    run = servers.report(server)["runs"]["fault"]
-    assert run["notes"] == {"faults": 1, "swapped": device == "cuda", "restored": True}
-    assert_same_tokens(servers, server, "fault", device, measured)
+    run = servers.report(server)["runs"]["faults"]
+    on_gpu = device == "cuda"
+    assert run["notes"] == {
+        "swapped": [on_gpu, on_gpu],
+        "graph": [False, on_gpu],
+        "restored": [True, True],
+    }
+    assert_same_tokens(servers, server, "faults", device, measured)
     assert_books_balance(run)
     assert_settled(run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,44 +21,51 @@ class InjectedFault(Exception):
 
 
 @contextmanager
-def one_fault(worker: Any, notes: dict[str, Any]) -> Iterator[None]:
-    """The first target-only step in the block raises in the target's forward, then runs again.
+def faults(worker: Any, at: Sequence[int], notes: dict[str, Any]) -> Iterator[None]:
+    """Some target-only steps in the block raise in the target's forward, then run again.
 
-    It raises where the model would run, after the inputs of a graph have been written. What the
+    They raise where the model would run, after the inputs of a graph have been written. What the
     second attempt finds must not depend on the first.
 
     Args:
         worker: a specswitch worker.
-        notes: receives "swapped" (the target had another attention backend or graph runner when it
-            raised), "restored" (both are back after it) and "faults" (1).
+        at: numbers of the target-only steps that raise, counted from 0.
+        notes: receives a list entry a fault: "swapped" (the target had another attention backend or
+            graph runner when it raised), "graph" (inputs of a graph had been written) and
+            "restored" (backend and runner are back).
     """
     runner = worker.target_worker.model_runner
     step, forward = worker.forward_batch_generation, runner.forward
     before = runner.attn_backend, runner.graph_runner
-    notes |= {"faults": 0, "swapped": None, "restored": None}
+    notes |= {"swapped": [], "graph": [], "restored": []}
+    number = -1
 
     def unchanged() -> bool:
         return runner.attn_backend is before[0] and runner.graph_runner is before[1]
 
     def failing(forward_batch: Any, *_args: Any, **_kwargs: Any) -> Any:
-        notes["swapped"] = not unchanged()
+        notes["swapped"].append(not unchanged())
         graphs = runner.graph_runner
-        if graphs is not None and graphs.can_run(forward_batch):
+        replays = graphs is not None and bool(graphs.can_run(forward_batch))
+        if replays:
             graphs.replay_prepare(forward_batch)
+        notes["graph"].append(replays)
         raise InjectedFault
 
     def step_with_fault(batch: Any) -> Any:
+        nonlocal number
         decision = worker._decision
-        if not notes["faults"] and decision is not None and decision.mode is Mode.TARGET_ONLY:
-            notes["faults"] = 1
-            runner.forward = failing
-            try:
-                step(batch)
-            except InjectedFault:
-                notes["restored"] = unchanged()
-            finally:
-                runner.forward = forward
-            worker._decision = decision
+        if decision is not None and decision.mode is Mode.TARGET_ONLY:
+            number += 1
+            if number in at:
+                runner.forward = failing
+                try:
+                    step(batch)
+                except InjectedFault:
+                    notes["restored"].append(unchanged())
+                finally:
+                    runner.forward = forward
+                worker._decision = decision
         return step(batch)
 
     worker.forward_batch_generation = step_with_fault

@@ -25,14 +25,14 @@ class Run:
         name: unique on its server.
         requests: name of a set in `requests`.
         policy: None on a server without speculation.
-        fault: let the first target-only step raise once before it runs.
+        faults: numbers of target-only steps that raise once before they run.
         delay: ``"forward"`` or ``"schedule"``: hold up that CUDA stream at random steps.
     """
 
     name: str
     requests: str
     policy: Policy | None = None
-    fault: bool = False
+    faults: tuple[int, ...] = ()
     delay: str | None = None
 
 
@@ -159,7 +159,8 @@ _SERVERS = (
             Run("speculate", "crowd", SPECULATE),
             Run("target-only", "crowd", TARGET_ONLY),
             Run("flip-3", "crowd", periodic(3)),
-            Run("fault", "crowd", TARGET_ONLY, fault=True),
+            # Of eight requests, above the graphs, and of few.
+            Run("faults", "crowd", TARGET_ONLY, faults=(0, 60)),
         ),
         graph_max_batch=4,
     ),

@@ -84,14 +84,14 @@ def _serve(
 ) -> dict[str, Any]:
     """{"answers": results of the requests, "lost_slots": KV slots not given back, "notes": see
     `disturb`, "seconds"}, and with a specswitch worker what `Recorder.since` returns."""
-    from scenarios.disturb import delayed, one_fault
+    from scenarios.disturb import delayed, faults
 
     notes: dict[str, Any] = {}
     with ExitStack() as disturbances:
         if recorder is not None:
             recorder.begin(server.config(run.policy))
-        if run.fault:
-            disturbances.enter_context(one_fault(driver.worker, notes))
+        if run.faults:
+            disturbances.enter_context(faults(driver.worker, run.faults, notes))
         if run.delay:
             disturbances.enter_context(delayed(driver.worker, run.delay, notes))
         started = time.perf_counter()
