@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 from test_demo_observe import sample, switch
 
@@ -44,3 +45,13 @@ def test_live_screen_holds_state_switch_and_log_line() -> None:
     assert "speculate -> target_only" in text
     assert "queue depth" in text
     assert "burst" in text
+
+
+def test_plain_lines_show_that_a_slow_start_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(Console(file=stream, width=40))
+    clock = iter(range(0, 400, 20))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    screen.task("start the server", None)
+    screen.progress(detail="loading weights")
+    assert "20 s  loading weights" in stream.getvalue()

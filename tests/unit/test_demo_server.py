@@ -83,6 +83,17 @@ def test_server_that_ends_while_starting_is_reported_with_its_log(tmp_path: Path
         asyncio.run(scenario())
 
 
+def test_server_ended_by_a_signal_is_reported_with_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = tmp_path / "log"
+        command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+        async with ServerProcess("fake", command, os.environ, free_port(), log) as server:
+            await server.ready(lambda *_: None)
+
+    with pytest.raises(DemoError, match="exit code -9"):
+        asyncio.run(scenario())
+
+
 def test_first_error_of_the_log_is_named(tmp_path: Path) -> None:
     server = fake(tmp_path / "log")
     server.log.write_text("ImportError: the cause\n" + "noise\n" * 40 + "RuntimeError: rank died\n")

@@ -9,7 +9,14 @@ from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +26,7 @@ from specswitch.demo.observe import Sample, SeenSwitch
 _COLOURS = {Mode.SPECULATE.value: "cyan", Mode.TARGET_ONLY.value: "yellow"}
 _BARS = " ▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_S = 2.0
+_PLAIN_WAITING_EVERY_S = 15.0
 
 
 class Screen(Protocol):
@@ -75,10 +83,10 @@ class LiveScreen:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[detail]}", table_column=None),
+            TextColumn("[dim]{task.fields[detail]}"),
             console=console,
         )
-        self._task = self._bars.add_task("", visible=False, detail="")
+        self._task = TaskID(0)
         self._history: deque[Sample] = deque(maxlen=56)
         self._switches = 0
         self._live = Live(console=console, refresh_per_second=8, get_renderable=self._render)
@@ -185,7 +193,11 @@ class PlainScreen:
         self._line(f"{name} ..." if total is None else f"{name}: {total} requests ...")
 
     def progress(self, done: int | None = None, detail: str = "") -> None:
-        return None
+        # A server under way says nothing else, and a silent log looks like a hang.
+        now = time.monotonic()
+        if detail and now - max(self._said, self._begun) >= _PLAIN_WAITING_EVERY_S:
+            self._said = now
+            self._line(f"  {now - self._begun:5.0f} s  {detail[:100]}")
 
     def finish(self, detail: str = "") -> None:
         took = time.monotonic() - self._begun

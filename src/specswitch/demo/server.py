@@ -131,7 +131,7 @@ class ServerProcess:
         """Raise DemoError with the end of the log if the process is gone."""
         if self._process is None:
             raise DemoError(f"the {self.name} server was not started")
-        code = self._process.poll()
+        code = _exit_code(self._process)
         if code is not None:
             raise DemoError(f"the {self.name} server {what} (exit code {code}); {self.evidence()}")
 
@@ -164,7 +164,7 @@ class ServerProcess:
         try:
             self._signal(process, signal.SIGTERM)
             end = time.monotonic() + _STOP_GRACE_S
-            while process.poll() is None and time.monotonic() < end:
+            while _exit_code(process) is None and time.monotonic() < end:
                 await asyncio.sleep(0.05)
         finally:
             # Also when this coroutine is cancelled, and for children that outlive
@@ -179,3 +179,17 @@ class ServerProcess:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             return  # The group is empty: there is nothing left to stop.
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """Exit code of a process that has ended (negative: by a signal), without reaping it.
+
+    `Popen.poll` would reap it. Its number could then belong to another process by the
+    time the rest of its group is killed.
+    """
+    if process.returncode is not None:
+        return process.returncode
+    ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
