@@ -118,6 +118,7 @@ def arguments(**said):
             "decode_attention_backend",
             "speculative_draft_attention_backend",
             "max_total_tokens",
+            "mem_fraction_static",
             "speculative_algorithm",
             "speculative_eagle_topk",
         )
@@ -132,6 +133,7 @@ def test_what_was_not_said_is_filled_in():
     assert given.attention_backend == "torch_native"
     assert given.dtype == "float32"
     assert given.max_total_tokens == server_args.MAX_TOTAL_TOKENS
+    assert given.mem_fraction_static == 0.8
 
 
 def test_what_was_said_is_kept():

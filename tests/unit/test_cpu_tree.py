@@ -121,7 +121,7 @@ def test_the_caller_s_columns_before_the_tree_are_not_touched():
 
 def test_a_single_step_needs_no_parent_list():
     case = random_tree_case(0, 3, 1, 1, 2)
-    # What the engine passes for one step (eagle_worker_v2.py:506): no columns, and not integers.
+    # What the engine passes for one step (eagle_worker_v2.py:507): no columns, and not integers.
     case["parent_list"] = torch.empty(3, 0)
     masks, positions, *_ = build(case, 1, 1, QLEN_ONLY)
     assert [m.tolist() for m in masks] == [[[True, False], [True, True]]] * 3

@@ -3,7 +3,7 @@
 SGLang's ``torch_native`` back end computes plain prefill and decode. Verification needs a mask per
 request (the tree), and each draft step needs its own KV length: the draft model runs several
 single-token steps on one batch whose ``seq_lens`` do not advance
-(speculative/eagle_worker_v2.py:450 in SGLang 0.5.12.post1).
+(speculative/eagle_worker_v2.py:447 in SGLang 0.5.12.post1).
 
 Requests are computed one at a time, on purpose. Attention of a request then never depends on which
 others are in the batch, so greedy output can be compared token by token between runs that batch

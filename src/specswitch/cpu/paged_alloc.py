@@ -21,7 +21,7 @@ def alloc_extend_kernel(
     """Lists the slots of positions pre..seq-1 of each request, request after request.
 
     With too few free pages nothing is written: the allocator only finds out afterwards and then
-    discards the output (allocator.py:456).
+    discards the output (allocator.py:453).
 
     Args:
         pre_lens: [bs] int, positions that have a slot already.

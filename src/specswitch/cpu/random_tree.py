@@ -1,7 +1,7 @@
 """Random draft trees as the engine's beam search makes them, with random verdicts of a target.
 
 The search follows select_top_k_tokens() and organize_draft_results() of SGLang 0.5.12.post1
-(speculative/spec_utils.py, speculative/eagle_utils.py:25), with random numbers in the place of a
+(speculative/spec_utils.py, speculative/eagle_utils.py:20), with random numbers in the place of a
 draft model.
 """
 

@@ -1,7 +1,7 @@
 """Top-k and top-p renormalisation of probabilities, in place of ``sgl_kernel.top_k_renorm_prob``
 and ``top_p_renorm_prob``.
 
-Called by speculative/eagle_info_v2.py:396 in SGLang 0.5.12.post1, top-k first. Where SGLang samples
+Called by speculative/eagle_info_v2.py:419 in SGLang 0.5.12.post1, top-k first. Where SGLang samples
 without speculation on a CPU it uses its own PyTorch code for the same two cuts, and the results
 here match it.
 """

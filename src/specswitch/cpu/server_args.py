@@ -26,6 +26,9 @@ _DEFAULTS: dict[str, tuple[object, object]] = {
     # Half precision is slower than float32 on most CPUs, and greedy output must not hang on it.
     "dtype": ("auto", "float32"),
     "max_total_tokens": (None, MAX_TOTAL_TOKENS),
+    # The engine would set aside several GB for activations, CUDA graphs and a draft model
+    # (server_args.py:1541) and not start on a machine that has no more than that.
+    "mem_fraction_static": (None, 0.8),
 }
 
 # Argument -> the one value, besides None, with which the engine can start.

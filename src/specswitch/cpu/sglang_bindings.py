@@ -26,7 +26,7 @@ def _eagle_utils(module: Any) -> None:
     module.sgl_build_tree_kernel_efficient = tree.build_tree_kernel_efficient
 
     # The engine's function knows CUDA, HIP, MUSA and NPU; on anything else it returns its outputs
-    # unwritten (speculative/eagle_utils.py:188), so the whole function is replaced.
+    # unwritten (speculative/eagle_utils.py:173), so the whole function is replaced.
     def verify_tree_greedy_func(
         predicts: Any,
         accept_index: Any,
@@ -59,7 +59,7 @@ def _eagle_info_v2(module: Any) -> None:
     module.top_k_renorm_prob = renorm.top_k_renorm_prob
     module.top_p_renorm_prob = renorm.top_p_renorm_prob
     module.tree_speculative_sampling_target_only = verify.tree_speculative_sampling_target_only
-    # Read by assign_extend_cache_locs_func() alone (speculative/eagle_info_v2.py:549), which
+    # Read by assign_extend_cache_locs_func() alone (speculative/eagle_info_v2.py:570), which
     # returns None when no branch fits; this makes it launch the kernel below, or the real one in
     # the interpreter.
     module._is_cuda = True
@@ -82,9 +82,9 @@ def _spec_utils(module: Any) -> None:
 
 
 def _draft_utils(module: Any) -> None:
-    # The factory has no entry for torch_native (speculative/draft_utils.py:42).
+    # The factory has no entry for torch_native (speculative/draft_utils.py:43).
     def create_decode_backend(self: Any) -> Any:
-        # With one step the draft model is never run in decode mode (eagle_worker_v2.py:355).
+        # With one step the draft model is never run in decode mode (eagle_worker_v2.py:360).
         if self.speculative_num_steps == 1:
             return None
         from specswitch.cpu.attention import CpuMultiStepDraftBackend

@@ -1,7 +1,7 @@
 """Builds the verification tree: who follows whom, how deep, and who may attend to whom.
 
 Takes the place of ``sgl_kernel.build_tree_kernel_efficient`` (called by
-speculative/eagle_utils.py:145 in SGLang 0.5.12.post1) with the same arguments, outputs and order of
+speculative/eagle_utils.py:138 in SGLang 0.5.12.post1) with the same arguments, outputs and order of
 siblings.
 
 Words used here: a *node* is a position 0..n-1 among a request's verified tokens. Node 0 is the

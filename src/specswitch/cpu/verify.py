@@ -1,8 +1,8 @@
 """Decides which draft tokens stand, greedily or by sampling.
 
 Takes the place of ``sgl_kernel.verify_tree_greedy`` and
-``sgl_kernel.tree_speculative_sampling_target_only`` (called from speculative/eagle_utils.py:199 and
-speculative/eagle_info_v2.py:424 in SGLang 0.5.12.post1) with the same arguments and in-place
+``sgl_kernel.tree_speculative_sampling_target_only`` (called from speculative/eagle_utils.py:176 and
+speculative/eagle_info_v2.py:441 in SGLang 0.5.12.post1) with the same arguments and in-place
 outputs. Both walk the tree from its root: at each node the children are tried in sibling order, the
 first that is accepted becomes the next node, and the walk ends when none is or when the path is
 full.
