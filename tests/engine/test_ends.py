@@ -1,4 +1,4 @@
-"""How requests end while modes flip: stop tokens, end of text, the length limit, clients that go."""
+"""How requests end while modes flip: stop tokens, end of text, length limits, clients that go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from harness import EngineDriver, Request
+from harness import EngineDriver, Request, Result
 from runs import (
     OnTick,
     Run,
@@ -19,7 +19,7 @@ from runs import (
     run,
     run_plain,
 )
-from workloads import CHUNK, ending_text, text, workload
+from workloads import CHUNK, ROOM, text, workload
 
 from specswitch.control.decision import Mode
 
@@ -45,12 +45,13 @@ def test_a_stop_token_ends_a_request_in_either_mode(period: int) -> None:
         place = next(
             (i for i in range(number, len(answer)) if answer[i] not in answer[:i]), len(answer) - 1
         )
-        requests.append(replace(request, sampling={"stop_token_ids": [answer[place]]}))
+        sampling = {"stop_token_ids": [answer[place]], "ignore_eos": False}
+        requests.append(replace(request, max_new_tokens=ROOM, sampling=sampling))
         expected.append(answer[: answer.index(answer[place]) + 1])
     outcome = run(requests, "EAGLE3", periodic(period), chunked_prefill_size=CHUNK)
-    assert_same_answers(outcome, run_plain(requests, "EAGLE3").results)
-    assert [result.output_ids for result in outcome.results] == expected
-    assert all(result.finish_reason["type"] == "stop" for result in outcome.results)
+    for result, answer in zip(outcome.results, expected, strict=True):
+        assert result.output_ids == answer
+        assert result.finish_reason == {"type": "stop", "matched": answer[-1]}
     assert_settled(outcome)
     assert_books_balance(outcome)
     endings = last_steps(outcome).values()
@@ -59,15 +60,10 @@ def test_a_stop_token_ends_a_request_in_either_mode(period: int) -> None:
 
 @pytest.mark.parametrize("period", PERIODS)
 def test_the_end_of_text_ends_a_request_in_either_mode(period: int) -> None:
-    requests = [
-        Request(list(prompt), max_new_tokens=150, arrive=2 * number, sampling={"ignore_eos": False})
-        for number, prompt in enumerate(ending_text(10))
-    ]
-    outcome = run(requests, "EAGLE3", periodic(period))
-    plain = run_plain(requests, "EAGLE3")
-    ended = [result for result in plain.results if result.finish_reason["type"] == "stop"]
-    assert len(ended) >= 6, "the prompts do not lead to an end"
-    assert_same_answers(outcome, plain.results)
+    outcome = run("to_the_end", "EAGLE3", periodic(period))
+    expected = reference("to_the_end", "EAGLE3")
+    assert all(result.finish_reason["type"] == "stop" for result in expected)
+    assert_same_answers(outcome, expected)
     assert_settled(outcome)
     assert_books_balance(outcome)
     assert {mode for mode, _ in last_steps(outcome).values()} == set(Mode)
@@ -88,12 +84,22 @@ def test_very_short_answers_have_the_length_asked_for(new_tokens: int) -> None:
     assert_books_balance(outcome)
 
 
+def is_part_of(mine: Result, theirs: Result) -> bool:
+    """Whether an aborted answer agrees with the full one as far as it goes.
+
+    It may go beyond: the engine does not cut what the last step accepted to the length limit
+    (managers/schedule_batch.py:1217).
+    """
+    both = min(len(mine.output_ids), len(theirs.output_ids))
+    return mine.output_ids[:both] == theirs.output_ids[:both]
+
+
 def check_aborts(outcome: Run, name: str, aborted: set[str]) -> None:
     """What was not aborted is complete; what was aborted is a part of the full answer."""
     for mine, theirs in zip(outcome.results, reference(name, "EAGLE3"), strict=True):
         if mine.finish_reason["type"] == "abort":
             assert mine.rid in aborted
-            assert mine.output_ids == theirs.output_ids[: len(mine.output_ids)]
+            assert is_part_of(mine, theirs)
         else:
             assert mine.output_ids == theirs.output_ids
     assert_settled(outcome)
@@ -107,22 +113,21 @@ def test_requests_are_aborted_while_they_wait_prefill_and_run(period: int) -> No
         replace(
             request,
             rid=f"a{number:05d}",
-            max_new_tokens=40,
             abort=request.arrive + rng.choice([0, 1, 2, 4, 9, 14, 22]) if number % 2 else None,
         )
         for number, request in enumerate(workload("calm_burst_calm", "EAGLE3"))
     ]
-    whole = [replace(request, abort=None) for request in requests]
-    expected = run_plain(whole, "EAGLE3", max_running_requests=64, max_total_tokens=32768)
     outcome = run(
         requests, "EAGLE3", periodic(period), chunked_prefill_size=32, max_running_requests=6
     )
     kinds = []
-    for request, mine, theirs in zip(requests, outcome.results, expected.results, strict=True):
+    for request, mine, theirs in zip(
+        requests, outcome.results, reference("calm_burst_calm", "EAGLE3"), strict=True
+    ):
         if request.abort is None:
             assert mine.output_ids == theirs.output_ids
         elif mine.finish_reason["type"] == "abort":
-            assert mine.output_ids == theirs.output_ids[: len(mine.output_ids)]
+            assert is_part_of(mine, theirs)
             kinds.append("running" if mine.output_ids else "waiting")
     assert {"running", "waiting"} == set(kinds)
     assert_settled(outcome)

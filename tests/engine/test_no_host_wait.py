@@ -37,7 +37,7 @@ class CopiedNever(torch.Tensor):
 
 
 def forbid_reads(driver: EngineDriver, notes: dict[str, Any]) -> None:
-    """Mark what a target-only step leaves behind; a step itself may read it, being on the device."""
+    """Mark what a target-only step leaves behind; the next step, on the device, may read it."""
     scheduler, worker = driver.scheduler, driver.worker
     forward, run_batch = worker.forward_batch_generation, scheduler.run_batch
     notes["marked"] = 0
