@@ -25,6 +25,9 @@ _HERE = Path(__file__).parent
 # The harness of the engine tests drives these servers too.
 sys.path.append(str(_HERE.parent / "engine"))
 
+# Its assertions show what they compared, as those of a test module do.
+pytest.register_assert_rewrite("checks")
+
 from scenarios.launch import Servers  # noqa: E402
 from scenarios.plan import SERVERS  # noqa: E402
 
