@@ -58,7 +58,7 @@ def test_a_stop_token_ends_a_request_in_either_mode(period: int) -> None:
     assert {mode for mode, _ in endings} == set(Mode)
 
 
-@pytest.mark.parametrize("period", PERIODS)
+@pytest.mark.parametrize("period", [2, 3, 5])
 def test_the_end_of_text_ends_a_request_in_either_mode(period: int) -> None:
     outcome = run("to_the_end", "EAGLE3", periodic(period))
     expected = reference("to_the_end", "EAGLE3")

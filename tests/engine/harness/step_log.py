@@ -53,19 +53,32 @@ class StepLog:
         self._draft_forwards: deque[int] = deque()
         self._scheduler = scheduler
         worker = scheduler.draft_worker
-        self._watch_forward(worker.target_worker.model_runner, self._target_ran)
-        self._watch_forward(worker.draft_worker.draft_runner, self._draft_ran)
+        self._watch_target(worker.target_worker.model_runner)
+        self._watch_draft(worker.draft_worker.draft_runner.model)
         self._watch_steps(worker)
         self._watch_results()
 
-    def _watch_forward(self, model_runner: Any, ran: Any) -> None:
+    def _watch_target(self, model_runner: Any) -> None:
         forward = model_runner.forward
 
         def watched(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
-            ran(forward_batch.forward_mode)
+            if forward_batch.forward_mode.is_target_verify():
+                self._launched.append(Mode.SPECULATE)
+            elif forward_batch.forward_mode.is_decode():
+                self._launched.append(Mode.TARGET_ONLY)
             return forward(forward_batch, *args, **kwargs)
 
         model_runner.forward = watched
+
+    def _watch_draft(self, model: Any) -> None:
+        # The model and not its runner, which draft sync goes past.
+        forward = model.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._draft_forwards[-1] += 1
+            return forward(*args, **kwargs)
+
+        model.forward = watched
 
     def _watch_steps(self, worker: Any) -> None:
         forward = worker.forward_batch_generation
@@ -80,15 +93,6 @@ class StepLog:
             return result
 
         worker.forward_batch_generation = watched
-
-    def _target_ran(self, forward_mode: Any) -> None:
-        if forward_mode.is_target_verify():
-            self._launched.append(Mode.SPECULATE)
-        elif forward_mode.is_decode():
-            self._launched.append(Mode.TARGET_ONLY)
-
-    def _draft_ran(self, _forward_mode: Any) -> None:
-        self._draft_forwards[-1] += 1
 
     def _watch_results(self) -> None:
         resolve = self._scheduler._resolve_spec_overlap_tokens
