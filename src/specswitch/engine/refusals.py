@@ -50,15 +50,15 @@ def check_algorithm(algorithm: str | None) -> None:
 
 
 def _overlap(args: Any) -> Iterator[str]:
-    # The engine itself turns overlap off for trees and without spec v2 (server_args.py:3749), so
-    # the cause is named, not the effect.
+    # The engine itself turns overlap off for trees and without spec v2 (server_args.py:3749), and
+    # for pipelines (3346), so the cause is named, not the effect.
     topk = args.speculative_eagle_topk
     if topk is not None and topk > 1:
         yield (
             f"--speculative-eagle-topk is {topk}: SGLang's overlap scheduler speculates on chains "
             "only; set --speculative-eagle-topk 1"
         )
-    elif args.disable_overlap_schedule:
+    elif args.disable_overlap_schedule and args.pp_size == 1:
         spec_v2 = os.environ.get("SGLANG_ENABLE_SPEC_V2")
         cause = (
             f"unset SGLANG_ENABLE_SPEC_V2, which is {spec_v2}"
