@@ -45,6 +45,7 @@ __all__ = [
     "json_schema",
     "load_config",
     "resolve",
+    "update",
 ]
 
 
@@ -125,6 +126,25 @@ def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
         ".".join(key): sources.origin(key) for key, _ in leaves(config.model_dump(mode="json"))
     }
     return Resolved(config, origins)
+
+
+def update(config: Config, changes: Mapping[str, object]) -> Config:
+    """`config` with values put over it, checked by the same rules.
+
+    Running marks that follow from `max_speculative_batch` go on following it.
+
+    Args:
+        config: the values before; not changed.
+        changes: plain values by dotted key, e.g. `{"policy.waiting.enter": 8}`.
+
+    Raises:
+        ConfigError: the result breaks a rule. Lines begin with the key.
+    """
+    data = config.model_dump(mode="json")
+    derived = Config.model_validate({"max_speculative_batch": config.max_speculative_batch})
+    if data["policy"].get("running") == derived.model_dump(mode="json")["policy"]["running"]:
+        del data["policy"]["running"]
+    return _validate(Sources("running values", Document(data), changes, flag_word=""))
 
 
 def json_schema() -> dict[str, Any]:

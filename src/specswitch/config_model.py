@@ -187,6 +187,9 @@ class Config(_Model):
     max_speculative_batch: PositiveCount = Field(default=64, validate_default=True)
     """Largest decode batch, in requests, that may speculate; a larger one is target_only at
     once, whatever the policy, the guard or the operator says."""
+    safe_mode: Mode = Mode.TARGET_ONLY
+    """Mode to stay in should the policy or a guard fail with an error: speculate or target_only.
+    max_speculative_batch and the operator's override still hold."""
 
     @model_validator(mode="before")
     @classmethod

@@ -33,10 +33,18 @@ class Sources:
         name: name of the file; None when there is none.
         document: what the file holds; taken over and changed.
         flags: values by dotted key.
+        flag_word: what reports put before the key of a flag.
     """
 
-    def __init__(self, name: str | None, document: Document, flags: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        document: Document,
+        flags: Mapping[str, object],
+        flag_word: str = "flag ",
+    ) -> None:
         self._name = name
+        self._flag_word = flag_word
         self._document = document
         self._flags: list[KeyPath] = []
         # The kind first, so that it drops what the file says and not what a flag says.
@@ -87,12 +95,12 @@ class Sources:
     def misread(self) -> Iterator[tuple[KeyPath, int, str]]:
         """Values that YAML reads as something else: path, rank and line as in `report`."""
         for line, path, message in self._document.problems:
-            yield path, line, _sentence(f"{self._name}:{line}", path, message)
+            yield path, line, self._sentence(f"{self._name}:{line}", path, message)
 
     def report(self, problem: Problem) -> tuple[int, str]:
         """A problem as one line with its place, and a rank to sort lines by."""
         rank, place = self._place(problem.places)
-        return rank, _sentence(place, problem.path, problem.message)
+        return rank, self._sentence(place, problem.path, problem.message)
 
     def origin(self, path: KeyPath) -> Origin:
         """Who set the effective value at `path`."""
@@ -106,7 +114,7 @@ class Sources:
         for path in suspects:
             for flag in reversed(self._flags):
                 if _within(path, flag):
-                    return _AFTER_THE_FILE, _flag(flag)
+                    return _AFTER_THE_FILE, self._flag(flag)
         for path in suspects:
             if path in lines:
                 return lines[path], f"{self._name}:{lines[path]}"
@@ -117,8 +125,16 @@ class Sources:
                     return lines[above], f"{self._name}:{lines[above]}"
                 for flag in self._flags:
                     if _within(flag, above):
-                        return _AFTER_THE_FILE, _flag(flag)
+                        return _AFTER_THE_FILE, self._flag(flag)
         return 0, self._name or "defaults"
+
+    def _flag(self, path: KeyPath) -> str:
+        return self._flag_word + ".".join(path)
+
+    def _sentence(self, place: str, path: KeyPath, message: str) -> str:
+        if not path or place == self._flag(path):
+            return f"{place}: {message}"
+        return f"{place}: {'.'.join(path)}: {message}"
 
 
 def leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
@@ -132,13 +148,3 @@ def leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPa
 
 def _within(path: KeyPath, ancestor: KeyPath) -> bool:
     return path[: len(ancestor)] == ancestor
-
-
-def _flag(path: KeyPath) -> str:
-    return f"flag {'.'.join(path)}"
-
-
-def _sentence(place: str, path: KeyPath, message: str) -> str:
-    if not path or place == _flag(path):
-        return f"{place}: {message}"
-    return f"{place}: {'.'.join(path)}: {message}"

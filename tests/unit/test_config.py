@@ -186,6 +186,7 @@ def test_origins_name_default_file_and_flag(write) -> None:
         "draft_sync.mode": ("deferred", "default"),
         "draft_sync.window": (64, "default"),
         "max_speculative_batch": (32, "flag"),
+        "safe_mode": ("target_only", "default"),
     }
 
 

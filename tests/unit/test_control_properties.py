@@ -19,6 +19,7 @@ from specswitch.control import (
     Reason,
     Switch,
     build_controller,
+    reconfigure,
 )
 
 HOLDS = {Reason.VOTES, Reason.DWELL, Reason.SWITCH_CAP, Reason.STEADY, Reason.START}
@@ -242,3 +243,23 @@ def test_periodic_policy_switches_on_every_beat(period, first) -> None:
     for step in range(first, first + 60):
         decision = controller.decide(LoadSample(step, 10**6, 1, 1.0))
         assert (decision.mode is TARGET_ONLY) == ((step - first) // period % 2 == 1)
+
+
+@given(st.lists(st.tuples(configs(), st.one_of(histories(), flicker())), min_size=2, max_size=3))
+def test_cap_holds_when_rules_are_replaced_on_the_way(parts) -> None:
+    controller = build_controller(parts[0][0])
+    switched: list[tuple[int, int]] = []
+    step = 0
+    for config, history in parts:
+        reconfigure(controller, config)
+        cap = config.guard.max_switches_per_1000_steps
+        for stretch in history:
+            if stretch.said:
+                controller.override(None if stretch.said == "auto" else Mode(stretch.said))
+            for sample in stretch.samples(step):
+                if controller.decide(sample).switched:
+                    switched.append((sample.step, cap))
+                step = sample.step + 1
+    for index, (last, _) in enumerate(switched):
+        window = [cap for at, cap in switched[: index + 1] if last - at < CAP_WINDOW_STEPS]
+        assert len(window) <= max(window)

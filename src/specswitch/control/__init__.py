@@ -1,10 +1,16 @@
 """Decides, per decode step, whether to speculate. Pure Python: no torch, no sglang, no clock."""
 
-from specswitch.control.controller import Controller, Counters, Listener, build_controller
+from specswitch.control.controller import (
+    Controller,
+    Counters,
+    Listener,
+    build_controller,
+    reconfigure,
+)
 from specswitch.control.decision import Decision, Mode, Reason, Switch
 from specswitch.control.guard import CAP_WINDOW_STEPS, Dwell, SwitchCap, Votes
 from specswitch.control.load import LoadSample
-from specswitch.control.overrule import BatchLimit, OperatorOverride
+from specswitch.control.overrule import BatchLimit, OperatorOverride, RequestOptOut
 from specswitch.control.policy import (
     FixedPolicy,
     Marks,
@@ -34,8 +40,10 @@ __all__ = [
     "Proposal",
     "QueueDepthPolicy",
     "Reason",
+    "RequestOptOut",
     "Switch",
     "SwitchCap",
     "Votes",
     "build_controller",
+    "reconfigure",
 ]

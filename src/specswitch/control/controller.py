@@ -7,19 +7,21 @@ way of building one can lose the batch limit or slip past the cap.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specswitch.control.decision import Decision, Mode, Reason, Switch
-from specswitch.control.guard import Dwell, SwitchCap, Votes
+from specswitch.control.guard import CAP_WINDOW_STEPS, Dwell, SwitchCap, Votes
 from specswitch.control.load import LoadSample
-from specswitch.control.overrule import BatchLimit, OperatorOverride
+from specswitch.control.overrule import BatchLimit, OperatorOverride, RequestOptOut
 from specswitch.control.policy import (
     FixedPolicy,
     Marks,
     PeriodicPolicy,
     Policy,
+    Proposal,
     QueueDepthPolicy,
 )
 
@@ -41,12 +43,15 @@ class Counters:
         reasons: decisions by reason.
         switches: changes of mode.
         listener_errors: exceptions raised by listeners.
+        policy_errors: exceptions raised by the policy or a guard, of which each put the
+            safe mode in their place.
     """
 
     steps: dict[Mode, int] = field(default_factory=lambda: dict.fromkeys(Mode, 0))
     reasons: dict[Reason, int] = field(default_factory=lambda: dict.fromkeys(Reason, 0))
     switches: int = 0
     listener_errors: int = 0
+    policy_errors: int = 0
 
 
 class Controller:
@@ -56,10 +61,11 @@ class Controller:
 
     1. the cap on switches, which may delay resuming, whoever wants to resume;
     2. the batch limit: above it a step is target_only, at once;
-    3. the operator's override;
-    4. `policy`, with the guards that it is wrapped in.
+    3. requests of the batch that opted out of speculation: target_only, at once;
+    4. the operator's override;
+    5. `policy`, with the guards that it is wrapped in.
 
-    So the batch limit and the override go past dwell and votes, and both count as
+    So limit, opt-outs and override go past dwell and votes, and all count as
     switches. An override to target_only takes effect at the next step. An override to
     speculate waits while the batch is above the limit (reason `batch_limit`) and while
     the cap has no room (reason `switch_cap`); it is kept and takes effect as soon as it
@@ -73,9 +79,13 @@ class Controller:
         max_speculative_batch: largest decode batch, in requests, that may speculate.
         switch_cap: switches allowed in any 1000 consecutive steps; None for no cap.
         start: mode before the first decision.
+        safe_mode: mode that stands in for a policy or guard that raises an exception, until
+            `replace_rules` is called; limit, override and cap stay in force. None: the
+            exception reaches the caller of `decide`, which then has changed nothing.
 
     Attributes:
         counters: what has been decided so far; read only.
+        failure: the exception that put the safe mode in place; None while all is well.
 
     Raises:
         ValueError: `max_speculative_batch` is below 1, or `switch_cap` below 2.
@@ -88,11 +98,15 @@ class Controller:
         max_speculative_batch: int,
         switch_cap: int | None = None,
         start: Mode = Mode.SPECULATE,
+        safe_mode: Mode | None = None,
     ) -> None:
-        self._override = OperatorOverride(policy)
-        limited = BatchLimit(self._override, max_speculative_batch)
-        self._policy: Policy = limited if switch_cap is None else SwitchCap(limited, switch_cap)
         self._last = Decision(step=-1, mode=start, reason=Reason.START, switched=False)
+        # As many as the largest cap that can ever be in the way has to know of.
+        self._switch_steps: deque[int] = deque(maxlen=CAP_WINDOW_STEPS - 1)
+        self._overridden: Mode | None = None
+        self._safe_mode = safe_mode
+        self.failure: Exception | None = None
+        self._put_in_place(policy, max_speculative_batch, switch_cap)
         self._listeners: tuple[Listener, ...] = ()
         self._failed_listeners: list[Listener] = []
         self.counters = Counters()
@@ -110,7 +124,12 @@ class Controller:
     @property
     def overridden(self) -> Mode | None:
         """The operator's mode, in effect or waiting; None when the policy decides."""
-        return self._override.mode
+        return self._overridden
+
+    @property
+    def max_speculative_batch(self) -> int:
+        """Largest decode batch, in requests, that may speculate."""
+        return self._limit
 
     def override(self, mode: Mode | None) -> None:
         """Put the operator's mode in place of the policy's, from the next step on.
@@ -123,7 +142,43 @@ class Controller:
         Raises:
             ValueError: `mode` is neither None nor a mode or its name.
         """
-        self._override.mode = None if mode is None else Mode(mode)
+        self._overridden = None if mode is None else Mode(mode)
+        self._override.mode = self._overridden
+
+    def replace_rules(
+        self,
+        policy: Policy,
+        *,
+        max_speculative_batch: int,
+        switch_cap: int | None = None,
+        safe_mode: Mode | None = None,
+    ) -> None:
+        """Decide by other rules from the next step on; also the way out of the safe mode.
+
+        Mode, override, counters and listeners stay. The new rules are told of the switches
+        before them, so that neither a dwell nor the cap starts afresh: no window of 1000
+        steps has more switches than the largest cap in force in it. Votes start again.
+        On several ranks, call it between the same two steps on each of them.
+
+        Args: as for the controller itself.
+
+        Raises:
+            ValueError: as for the controller itself; the old rules stay.
+        """
+        self._put_in_place(policy, max_speculative_batch, switch_cap)
+        self._safe_mode = safe_mode
+        self.failure = None
+
+    def holds(self) -> dict[str, int]:
+        """For read-outs: what stands between the next step and a change of mode.
+
+        Returns:
+            `switches_in_window`: switches in the 1000 steps that end with the last one; and
+            what the guards in place say of themselves (`Policy.holds`).
+        """
+        begin = self._last.step - CAP_WINDOW_STEPS
+        recent = sum(step > begin for step in self._switch_steps)
+        return {**self._policy.holds(self._last.step + 1), "switches_in_window": recent}
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` on every switch, within `decide`, after the new mode is in place.
@@ -145,7 +200,7 @@ class Controller:
             raise ValueError(
                 f"decode steps must be numbered upwards from 0: got {sample.step} after {last.step}"
             )
-        mode, reason = self._policy.propose(sample, last.mode)
+        mode, reason = self._propose(sample, last.mode)
         switched = mode is not last.mode
         decision = Decision(sample.step, mode, reason, switched)
         self._last = decision
@@ -154,9 +209,51 @@ class Controller:
         counters.reasons[reason] += 1
         if switched:
             counters.switches += 1
-            self._policy.on_switch(sample.step)
+            self._tell_of_switch(sample.step)
             self._notify(Switch(sample.step, last.mode, mode, reason, sample))
         return decision
+
+    def _put_in_place(self, policy: Policy, limit: int, switch_cap: int | None) -> None:
+        override = OperatorOverride(policy)
+        override.mode = self._overridden
+        rules: Policy = BatchLimit(RequestOptOut(override), limit)
+        if switch_cap is not None:
+            rules = SwitchCap(rules, switch_cap)
+        for step in self._switch_steps:
+            rules.on_switch(step)
+        self._override, self._policy = override, rules
+        self._limit, self._cap = limit, switch_cap
+
+    def _propose(self, sample: LoadSample, mode: Mode) -> Proposal:
+        try:
+            return self._policy.propose(sample, mode)
+        except Exception as error:
+            self._fall_back(error, sample.step)
+            return self._policy.propose(sample, mode)
+
+    def _tell_of_switch(self, step: int) -> None:
+        self._switch_steps.append(step)
+        try:
+            self._policy.on_switch(step)
+        except Exception as error:
+            self._fall_back(error, step)
+
+    def _fall_back(self, error: Exception, step: int) -> None:
+        """Put the safe mode in place of a policy and guards that raised `error`.
+
+        Ranks decide by equal inputs, so they get here at the same step.
+        """
+        if self._safe_mode is None:
+            raise error
+        self.counters.policy_errors += 1
+        self.failure = error
+        logger.error(
+            "the controller failed at step %d; mode %s stands in for it until it is reset",
+            step,
+            self._safe_mode,
+            exc_info=error,
+        )
+        self._put_in_place(FixedPolicy(self._safe_mode, Reason.SAFE_MODE), self._limit, self._cap)
 
     def _notify(self, switch: Switch) -> None:
         for listener in self._listeners:
@@ -175,18 +272,41 @@ class Controller:
 
 
 def build_controller(config: Config) -> Controller:
-    """The controller that `config` describes.
+    """The controller that `config` describes."""
+    chosen = config.policy
+    return Controller(
+        _policy(config),
+        max_speculative_batch=config.max_speculative_batch,
+        switch_cap=_switch_cap(config),
+        start=chosen.mode if chosen.kind == "fixed" else Mode.SPECULATE,
+        safe_mode=config.safe_mode,
+    )
+
+
+def reconfigure(controller: Controller, config: Config) -> None:
+    """Let `controller` decide as `config` describes from the next step on.
+
+    See `Controller.replace_rules` for what stays.
+    """
+    controller.replace_rules(
+        _policy(config),
+        max_speculative_batch=config.max_speculative_batch,
+        switch_cap=_switch_cap(config),
+        safe_mode=config.safe_mode,
+    )
+
+
+def _policy(config: Config) -> Policy:
+    """The policy with its guards.
 
     A periodic policy goes without guards: it is there to switch at exact steps.
     """
     chosen, guard = config.policy, config.guard
     if chosen.kind == "periodic":
-        return Controller(
-            PeriodicPolicy(chosen.period), max_speculative_batch=config.max_speculative_batch
-        )
+        return PeriodicPolicy(chosen.period)
     policy: Policy
     if chosen.kind == "fixed":
-        policy, start = FixedPolicy(chosen.mode), chosen.mode
+        policy = FixedPolicy(chosen.mode)
     else:
         running, kv_use = chosen.running, chosen.kv_use
         policy = QueueDepthPolicy(
@@ -194,10 +314,8 @@ def build_controller(config: Config) -> Controller:
             running=Marks(running.enter, running.resume) if running else None,
             kv_use=Marks(kv_use.enter, kv_use.resume) if kv_use else None,
         )
-        start = Mode.SPECULATE
-    return Controller(
-        Dwell(Votes(policy, guard.votes), guard.dwell_steps),
-        max_speculative_batch=config.max_speculative_batch,
-        switch_cap=guard.max_switches_per_1000_steps,
-        start=start,
-    )
+    return Dwell(Votes(policy, guard.votes), guard.dwell_steps)
+
+
+def _switch_cap(config: Config) -> int | None:
+    return None if config.policy.kind == "periodic" else config.guard.max_switches_per_1000_steps

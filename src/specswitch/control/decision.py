@@ -46,8 +46,12 @@ class Reason(str, Enum):
 
     BATCH_LIMIT = "batch_limit"
     """The decode batch is larger than `max_speculative_batch`."""
+    REQUEST_OPT_OUT = "request_opt_out"
+    """The decode batch holds a request that asked not to be speculated for."""
     OVERRIDE = "override"
     """The operator chose the mode."""
+    SAFE_MODE = "safe_mode"
+    """The policy or a guard failed; the configured safe mode stands in for them."""
 
     VOTES = "votes"
     """A change is asked for, but by too few steps in a row."""

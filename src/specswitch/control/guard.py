@@ -59,6 +59,10 @@ class Votes(PolicyDecorator):
         self._votes = 0
         super().on_passed_over()
 
+    def holds(self, step: int) -> dict[str, int]:
+        """`votes` cast in a row so far, and `votes_needed`."""
+        return {**super().holds(step), "votes": self._votes, "votes_needed": self._needed}
+
 
 class Dwell(PolicyDecorator):
     """A change must come at least `dwell_steps` after the last switch, whoever caused that one.
@@ -95,6 +99,11 @@ class Dwell(PolicyDecorator):
         self._last_switch = step
         super().on_switch(step)
 
+    def holds(self, step: int) -> dict[str, int]:
+        """`dwell_left`: steps from `step` on at which a change would still be held back."""
+        end = step if self._last_switch is None else self._last_switch + self._dwell_steps
+        return {**super().holds(step), "dwell_left": max(0, end - step)}
+
 
 class SwitchCap(PolicyDecorator):
     """No more than `cap` switches in any 1000 consecutive steps, whoever asks for them.
@@ -122,6 +131,7 @@ class SwitchCap(PolicyDecorator):
         # Room for two is left unless the last `cap - 1` switches are all in the window,
         # which the oldest of them tells.
         self._recent: deque[int] = deque(maxlen=cap - 1)
+        self._cap = cap
 
     def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
         proposal = self._inner.propose(sample, mode)
@@ -135,3 +145,7 @@ class SwitchCap(PolicyDecorator):
     def on_switch(self, step: int) -> None:
         self._recent.append(step)
         super().on_switch(step)
+
+    def holds(self, step: int) -> dict[str, int]:
+        """`switch_cap`: switches allowed in 1000 steps."""
+        return {**super().holds(step), "switch_cap": self._cap}

@@ -21,9 +21,11 @@ class LoadSample:
         waiting: requests in the waiting queue (the queue depth).
         running: requests in the decode batch of this step.
         kv_use: fraction of the KV pool in use, 0.0 to 1.0.
+        opt_outs: requests in the decode batch that asked not to be speculated for.
     """
 
     step: int
     waiting: int
     running: int
     kv_use: float
+    opt_outs: int = 0

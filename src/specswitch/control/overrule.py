@@ -1,4 +1,4 @@
-"""What overrules a policy: the batch limit, and the operator.
+"""What overrules a policy: the batch limit, a request in the batch, and the operator.
 
 Unlike a guard, which can only keep the mode, these put their own mode in place of the
 proposal, and pass the dwell and the votes inside them by.
@@ -32,6 +32,21 @@ class OperatorOverride(PolicyDecorator):
             return self._inner.propose(sample, mode)
         self._inner.on_passed_over()
         return self._chosen
+
+
+class RequestOptOut(PolicyDecorator):
+    """A decode batch with a request that opted out of speculation is target_only.
+
+    All requests of a batch share its steps, so one is enough.
+    """
+
+    _OPTED_OUT = Proposal(Mode.TARGET_ONLY, Reason.REQUEST_OPT_OUT)
+
+    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
+        if not sample.opt_outs:
+            return self._inner.propose(sample, mode)
+        self._inner.on_passed_over()
+        return self._OPTED_OUT
 
 
 class BatchLimit(PolicyDecorator):

@@ -51,6 +51,13 @@ class Policy(Protocol):
         """This step was decided without asking for a proposal. Most policies need not know."""
         return None
 
+    def holds(self, step: int) -> dict[str, int]:
+        """For read-outs: what stands between a proposal at `step` and a change of mode.
+
+        Only guards have something to say: numbers by name, see there.
+        """
+        return {}
+
 
 class PolicyDecorator(Policy):
     """A policy round another one, which hears of everything that the outer one hears of."""
@@ -63,6 +70,9 @@ class PolicyDecorator(Policy):
 
     def on_passed_over(self) -> None:
         self._inner.on_passed_over()
+
+    def holds(self, step: int) -> dict[str, int]:
+        return self._inner.holds(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +147,10 @@ class QueueDepthPolicy(Policy):
 
 
 class FixedPolicy(Policy):
-    """Always one mode: baseline arms and tests."""
+    """Always one mode: baseline arms, tests, and what stands in for a policy that failed."""
 
-    def __init__(self, mode: Mode) -> None:
-        self._proposal = Proposal(mode, Reason.FIXED)
+    def __init__(self, mode: Mode, reason: Reason = Reason.FIXED) -> None:
+        self._proposal = Proposal(mode, reason)
 
     def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
         return self._proposal
