@@ -8,27 +8,40 @@ batches. Whatever a request lacks when it speculates again, draft sync puts in p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specswitch.engine import compat
 from specswitch.engine.debug import debug_enabled
 
-_BONUS_ONLY = "specswitch_bonus_only"
+if TYPE_CHECKING:
+    import torch
+
+_NEXT_LENGTHS = "specswitch_next_lengths"
 
 
-def want_bonus_only(batch: Any) -> None:
-    """The step about to run on this schedule batch reads nothing but the emitted tokens."""
-    setattr(batch.spec_info, _BONUS_ONLY, True)
+def announce_target_only(batch: Any, next_lengths: torch.Tensor) -> None:
+    """The step about to run on this schedule batch is target-only.
+
+    Args:
+        next_lengths: [b] int64 sequence lengths after the step, computed on the schedule stream, so
+            that the step itself need not.
+    """
+    setattr(batch.spec_info, _NEXT_LENGTHS, next_lengths)
+
+
+def next_lengths(draft_input: Any) -> torch.Tensor | None:
+    """What was announced for the step that reads ``draft_input``; None for a speculative step."""
+    return getattr(draft_input, _NEXT_LENGTHS, None)
 
 
 def resolve_future(original: Callable[..., None], future_map: Any, batch: Any) -> None:
     """AROUND ``FutureMap.resolve_future``, on the forward stream."""
-    if getattr(batch.spec_info, _BONUS_ONLY, False):
+    if next_lengths(batch.spec_info) is None:
+        original(future_map, batch)
+    else:
         compat.release().resolve_bonus_tokens(
             future_map, batch.spec_info, with_lengths=debug_enabled()
         )
-    else:
-        original(future_map, batch)
 
 
 def store_future(
@@ -38,4 +51,6 @@ def store_future(
     if getattr(result.next_draft_input, "carries_proposal", True):
         original(future_map, future_indices, result)
     else:
-        compat.release().store_bonus_tokens(future_map, future_indices, result.next_draft_input)
+        compat.release().store_bonus_tokens(
+            future_map, future_indices, result.next_draft_input, with_lengths=debug_enabled()
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 from specswitch.control.decision import Mode
 from specswitch.engine import compat
-from specswitch.engine.relay import want_bonus_only
+from specswitch.engine.relay import announce_target_only
 
 STATE_KEY = "specswitch"
 
@@ -29,9 +29,10 @@ def run_batch(
 
     That is what the engine itself does here for plain decode, and leaves to the forward stream for
     speculation. The KV slots are read from the request table now, because the next iteration may
-    give a finished request's row away while the step is still running. And ``batch.seq_lens``,
-    which the engine sets to a tensor that is still to be computed (managers/scheduler.py:3066),
-    becomes the old lengths plus one, here and on the host, so that nothing has to wait for it.
+    give a finished request's row away while the step is still running. And the new lengths, which
+    the engine otherwise takes from a tensor that is still to be computed
+    (managers/scheduler.py:3066), are the old ones plus one, here and on the host, so that nothing
+    has to wait for them.
     """
     release = compat.release()
     worker = release.scheduler_worker(scheduler)
@@ -40,12 +41,12 @@ def run_batch(
     mode = worker.begin_step(*release.read_load(scheduler, batch))
     if mode is Mode.SPECULATE:
         return original(scheduler, batch, *args, **kwargs)
-    lengths, lengths_cpu = batch.seq_lens, batch.seq_lens_cpu
+    lengths_cpu = batch.seq_lens_cpu
     batch.out_cache_loc = release.kv_slots(batch)
-    want_bonus_only(batch)
+    # The engine makes this ``batch.seq_lens`` once the step is launched.
+    announce_target_only(batch, batch.seq_lens + 1)
     result = original(scheduler, batch, *args, **kwargs)
-    # Out of place: the step in flight holds the old tensors.
-    batch.seq_lens = lengths + 1
+    # Out of place: the step in flight holds the old tensor.
     batch.seq_lens_cpu = lengths_cpu + 1
     batch.seq_lens_sum += len(lengths_cpu)
     return result

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from specswitch.control.controller import Controller
-from specswitch.control.decision import Mode, Switch
+from specswitch.control.decision import Mode, Reason, Switch
 from specswitch.control.load import LoadSample
+from specswitch.engine.acceptance import Acceptance
+from specswitch.engine.step_clock import StepClock
 
-#: Speculative steps over which the acceptance length is averaged.
-ACCEPTANCE_WINDOW = 64
 #: Switches kept for the read-out.
 RECENT_SWITCHES = 64
 
@@ -22,30 +22,41 @@ class StepStats:
         steps: decode steps by mode.
         tokens: tokens emitted by decode steps, by mode; counted when the result reaches the host,
             one step after ``steps``.
+        request_steps: as ``tokens``, but one for each request of each step.
         switches: total number of switches.
+        switches_by_cause: the same by (mode before, mode after, reason).
         recent_switches: the last ``RECENT_SWITCHES``, oldest first.
+        acceptance: acceptance lengths.
+        clock: time of decode steps.
+        opt_outs: requests so far that opted out of speculation.
     """
 
     def __init__(self) -> None:
         self.steps: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.tokens: dict[Mode, int] = dict.fromkeys(Mode, 0)
+        self.request_steps: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.switches = 0
+        self.switches_by_cause: Counter[tuple[Mode, Mode, Reason]] = Counter()
         self.recent_switches: deque[Switch] = deque(maxlen=RECENT_SWITCHES)
-        self._accepted: deque[tuple[int, int]] = deque(maxlen=ACCEPTANCE_WINDOW)
+        self.acceptance = Acceptance()
+        self.clock = StepClock()
+        self.opt_outs = 0
 
     def count_step(self, mode: Mode) -> None:
-        """A decode step was launched."""
+        """A decode step is about to be launched."""
         self.steps[mode] += 1
+        self.clock.launch(mode)
 
     def count_result(self, mode: Mode, tokens: int, requests: int) -> None:
         """A step's tokens reached the host: ``tokens`` in all, for ``requests`` requests."""
         self.tokens[mode] += tokens
-        if mode is Mode.SPECULATE and requests:
-            self._accepted.append((tokens, requests))
+        self.request_steps[mode] += requests
+        self.acceptance.add(mode, tokens, requests)
 
     def count_switch(self, switch: Switch) -> None:
         """Listener of the controller."""
         self.switches += 1
+        self.switches_by_cause[switch.source, switch.target, switch.reason] += 1
         self.recent_switches.append(switch)
 
     @property
@@ -54,8 +65,7 @@ class StepStats:
 
         None before the first one.
         """
-        requests = sum(count for _, count in self._accepted)
-        return sum(tokens for tokens, _ in self._accepted) / requests if requests else None
+        return self.acceptance.recent
 
     def snapshot(self, controller: Controller, load: LoadSample | None) -> dict[str, Any]:
         """JSON-ready state: mode, reason, last load, counters and recent switches."""
@@ -69,11 +79,17 @@ class StepStats:
             "kv_use": load.kv_use if load else 0.0,
             "steps": {str(mode): count for mode, count in self.steps.items()},
             "tokens": {str(mode): count for mode, count in self.tokens.items()},
+            "request_steps": {str(mode): count for mode, count in self.request_steps.items()},
+            "seconds": {str(mode): round(time, 6) for mode, time in self.clock.seconds.items()},
             "switches": {
                 "total": self.switches,
                 "recent": [_describe(switch) for switch in self.recent_switches],
             },
             "acceptance_length": self.acceptance_length,
+            "acceptance_at_switch": {
+                "before": self.acceptance.before,
+                "after": self.acceptance.after,
+            },
         }
 
 

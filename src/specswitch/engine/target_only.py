@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specswitch.engine import compat
+from specswitch.engine.relay import next_lengths
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
@@ -81,7 +82,7 @@ def run_step(
     step.input_ids = drafted.bonus_tokens.to(torch.int64)
     # DECODE counts the token being decoded; its position is seq_lens - 1
     # (model_executor/forward_batch_info.py:553).
-    step.seq_lens = batch.seq_lens + 1
+    step.seq_lens = next_lengths(drafted)
     step.seq_lens_cpu = batch.seq_lens_cpu + 1
     step.seq_lens_sum = batch.seq_lens_sum + size
     step.orig_seq_lens = step.seq_lens

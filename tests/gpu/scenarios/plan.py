@@ -159,8 +159,8 @@ _SERVERS = (
             Run("speculate", "crowd", SPECULATE),
             Run("target-only", "crowd", TARGET_ONLY),
             Run("flip-3", "crowd", periodic(3)),
-            # Of eight requests, above the graphs, and of few.
-            Run("faults", "crowd", TARGET_ONLY, faults=(0, 60)),
+            # Of all requests, above the graphs, and of the last one.
+            Run("faults", "crowd", TARGET_ONLY, faults=(0, 97)),
         ),
         graph_max_batch=4,
     ),

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from specswitch.engine.compat import v0_5_12_post1_reports as reports  # noqa: F401 - part of this
+
 if TYPE_CHECKING:
     import torch
     from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
@@ -264,12 +266,15 @@ def resolve_bonus_tokens(future_map: Any, draft_input: Any, *, with_lengths: boo
     draft_input.new_seq_lens = future_map.new_seq_lens_buf[indices] if with_lengths else None
 
 
-def store_bonus_tokens(future_map: Any, future_indices: Any, draft_input: Any) -> None:
-    """Leave only the emitted tokens and the lengths for the next step.
+def store_bonus_tokens(
+    future_map: Any, future_indices: Any, draft_input: Any, *, with_lengths: bool
+) -> None:
+    """Leave only the emitted tokens (and, for checks, the lengths) for the next step.
 
     The buffers exist: they are made when the first prefill stores its result
     (managers/overlap_utils.py:179).
     """
     interval = future_indices.interval
     future_map.bonus_tokens_buf[interval] = draft_input.bonus_tokens
-    future_map.new_seq_lens_buf[interval] = draft_input.new_seq_lens
+    if with_lengths:
+        future_map.new_seq_lens_buf[interval] = draft_input.new_seq_lens

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from specswitch.engine.draft_sync.ring_kernel import write_ring
+
 #: Tokens are kept as int64, as the engine's input ids.
 _TOKEN_BYTES = 8
 
@@ -11,8 +13,8 @@ _TOKEN_BYTES = 8
 class HiddenRing:
     """The last ``window`` positions of every pool row.
 
-    Written once a target-only step by one indexed write, without a host sync; position p of a row
-    lies at p modulo ``window``.
+    Written once a target-only step, on a GPU by one kernel and without a host sync; position p of a
+    row lies at p modulo ``window``.
 
     Args:
         rows: number of rows of the request pool.
@@ -58,6 +60,9 @@ class HiddenRing:
             hidden: [b, width] its hidden states; copied, because the next graph replay overwrites
                 them.
         """
+        if self._hidden is not None and rows.device.type == "cuda":
+            write_ring(self._tokens, self._hidden, rows, positions, tokens, hidden)
+            return
         places = positions % self.window
         self._tokens[rows, places] = tokens.to(torch.int64)
         if self._hidden is not None:
