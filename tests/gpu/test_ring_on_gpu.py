@@ -12,7 +12,6 @@ def test_the_kernel_writes_what_indexing_writes(device: str, width: int) -> None
     if device != "cuda":
         pytest.skip("tests/engine/test_ring_kernel.py runs it in the interpreter")
     import torch
-
     from tests.ring_cases import compare
 
     compare(device, width, torch.bfloat16)
