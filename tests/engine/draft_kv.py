@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from draft_sync_cases import ROOM
 from harness import EngineDriver, Request
-from runs import Run, run
+from runs import OnTick, Run, run
 
 #: Prefill and decode sum in different orders; values are about 1.
 TOLERANCE = 2e-4
@@ -95,6 +95,22 @@ def cached_prefixes(driver: EngineDriver) -> list[Kept]:
     return found
 
 
+def keep_all(driver: EngineDriver, notes: dict[str, Any]) -> OnTick:
+    """Keep what `keep_when_resuming` keeps, and in ``notes["cached"]`` the prefixes at the end."""
+    keep_when_resuming(driver, notes)
+    scheduler = driver.scheduler
+    seen = 0
+
+    def on_tick(_driver: EngineDriver) -> None:
+        nonlocal seen
+        idle = scheduler.last_batch is None and scheduler.running_batch.is_empty()
+        if idle and scheduler.forward_ct > seen:
+            seen = scheduler.forward_ct
+            notes["cached"] = cached_prefixes(driver)
+
+    return on_tick
+
+
 def recompute(sequences: Sequence[Sequence[int]], algorithm: str, **server_args: Any) -> Run:
     """Prefill each sequence anew, with the engine's own worker; ``notes[name]`` holds its KV."""
 
@@ -128,13 +144,21 @@ def recompute(sequences: Sequence[Sequence[int]], algorithm: str, **server_args:
     )
 
 
+def whole_sequences(requests: Sequence[Request], run: Run) -> dict[str, list[int]]:
+    """Prompt and answer of each request, by name."""
+    return {
+        result.rid: [*request.input_ids, *result.output_ids]
+        for request, result in zip(requests, run.results, strict=True)
+    }
+
+
 def differences(
     kept: Sequence[Kept], answers: Mapping[str, Sequence[int]], algorithm: str
 ) -> dict[str, list[int]]:
     """Positions whose draft KV is not what a recomputation gives, by name; empty when all are.
 
     Args:
-        answers: prompt and answer of each request, by name.
+        answers: see `whole_sequences`.
     """
     sequences = {one.name if not one.tokens else one.tokens: () for one in kept}
     wanted = {key: answers[key] if isinstance(key, str) else key for key in sequences}

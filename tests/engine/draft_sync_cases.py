@@ -73,13 +73,13 @@ CONTINUED = 760
 
 @cache
 def texts(algorithm: str) -> tuple[Text, ...]:
-    """Sixteen texts of the target that goes with the algorithm, by an engine that never drafts."""
+    """Twelve texts of the target that goes with the algorithm, by an engine that never drafts."""
     if algorithm == "EAGLE":
-        starts = [list(prompt) for prompt in text("EAGLE")[:16]]
+        starts = [list(prompt) for prompt in text("EAGLE")[:12]]
     elif algorithm != "EAGLE3":
         return texts("EAGLE3")
     else:
-        starts = prompts(16)
+        starts = prompts(12)
     plain = run_plain([Request(p, max_new_tokens=CONTINUED) for p in starts], algorithm, **ROOM)
     return tuple(
         Text((*start, *result.output_ids), len(start))
