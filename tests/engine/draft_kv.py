@@ -76,6 +76,8 @@ def cached_prefixes(driver: EngineDriver) -> list[Kept]:
     """
     tree = driver.scheduler.tree_cache
     found: list[Kept] = []
+    if tree.disable:
+        return found
 
     def walk(node: Any, tokens: tuple[int, ...], slots: list[int], open_ends: set[int]) -> None:
         for child in node.children.values():
@@ -89,7 +91,7 @@ def cached_prefixes(driver: EngineDriver) -> list[Kept]:
             whole = (*path, *child.key.token_ids[len(own) :])
             compared = tuple(p for p in range(len(path)) if p not in ends)
             kv = gather(driver, slots + own)
-            found.append(Kept(f"prefix of {len(path)}", kv, whole, compared))
+            found.append(Kept(f"prefix {len(found)}", kv, whole, compared))
 
     walk(tree.root_node, (), [], set())
     return found

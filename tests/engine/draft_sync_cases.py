@@ -87,10 +87,10 @@ def texts(algorithm: str) -> tuple[Text, ...]:
     )
 
 
-def assert_says_the_text(run: Run, requests: Sequence[Request], algorithm: str) -> None:
-    """Each answer is what the text goes on with; that of an aborted request as far as it goes."""
+def assert_says_the_text(run: Run, requests: Sequence[Request], known: Sequence[Text]) -> None:
+    """Each answer is what a known text goes on with; of an aborted request as far as it goes."""
     by_prompt = {}
-    for one in texts(algorithm):
+    for one in known:
         for request in requests:
             if tuple(request.input_ids) == one.tokens[: len(request.input_ids)]:
                 by_prompt[tuple(request.input_ids)] = one.tokens[len(request.input_ids) :]

@@ -51,7 +51,7 @@ def outcome(algorithm: str, mode: str) -> Run:
     never = mode == "never_off"
     plan = (lambda _step: Mode.SPECULATE) if never else alternating()
     result = run_planned(requests, algorithm, "deferred" if never else mode, plan)
-    assert_says_the_text(result, requests, algorithm)
+    assert_says_the_text(result, requests, texts(algorithm))
     assert_settled(result)
     assert_each_miss_counts_once(result)
     return result
@@ -82,7 +82,7 @@ def never_off_from(algorithm: str, places: tuple[int, ...]) -> float:
         for text, emitted in zip(texts(algorithm), places, strict=True)
     ]
     result = run_planned(requests, algorithm, "deferred", lambda _step: Mode.SPECULATE)
-    assert_says_the_text(result, requests, algorithm)
+    assert_says_the_text(result, requests, texts(algorithm))
     return acceptance_length({rid: made[:MEASURED] for rid, made in strides(result).items()})
 
 

@@ -51,7 +51,7 @@ def outcome(algorithm: str, mode: str, window: int, page_size: int) -> Run:
     result = run_planned(
         asked, algorithm, mode, plan, window=window, also=keep_all, page_size=page_size
     )
-    assert_says_the_text(result, asked, algorithm)
+    assert_says_the_text(result, asked, texts(algorithm))
     assert_settled(result)
     assert_each_miss_counts_once(result)
     if mode != "every_step":
