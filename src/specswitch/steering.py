@@ -76,13 +76,14 @@ class Steering:
 
     Attributes:
         config: configuration in effect.
+        numbers: its values that are numbers, by dotted key.
         accepted, refused: commands so far.
     """
 
     def __init__(self, controller: Controller, startup: Config) -> None:
         self._controller = controller
         self._startup = startup
-        self.config = startup
+        self._take(startup)
         self.accepted = 0
         self.refused = 0
 
@@ -119,9 +120,15 @@ class Steering:
         if not changes and not (failed and (command.reset or command.values)):
             return []
         reconfigure(self._controller, config)
-        self.config = config
+        self._take(config)
         lines = [f"{key}: {before} -> {now}" for key, (before, now) in changes.items()]
         return [*lines, "safe mode left"] if failed else lines
+
+    def _take(self, config: Config) -> None:
+        self.config = config
+        self.numbers: dict[str, float] = {
+            key: value for key, value in _flat(config).items() if isinstance(value, (int, float))
+        }
 
     def _override(self, command: Command) -> list[str]:
         said = command.mode or (AUTO if command.reset else None)
@@ -168,6 +175,10 @@ def checked_update(config: Config, values: Mapping[str, object], startup: Config
     return changed
 
 
+def _flat(config: Config) -> dict[str, object]:
+    return {".".join(path): value for path, value in leaves(config.model_dump(mode="json"))}
+
+
 def _kind_is_fixed(startup: Config) -> ConfigError:
     return ConfigError(
         f"policy.kind: {startup.policy.kind} is fixed at start-up; choose a mode, or change it in "
@@ -176,10 +187,7 @@ def _kind_is_fixed(startup: Config) -> ConfigError:
 
 
 def _differences(before: Config, now: Config) -> dict[str, list[object]]:
-    old, new = (
-        {".".join(path): value for path, value in leaves(config.model_dump(mode="json"))}
-        for config in (before, now)
-    )
+    old, new = _flat(before), _flat(now)
     return {
         key: [old.get(key), new.get(key)]
         for key in [*new, *(old.keys() - new.keys())]

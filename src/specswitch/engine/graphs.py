@@ -27,7 +27,19 @@ logger = logging.getLogger(__name__)
 
 
 class NoGraphs:
-    """For engines that capture no graphs (CPU, ``--disable-cuda-graph``): all steps run eagerly."""
+    """For engines that capture no graphs (CPU, ``--disable-cuda-graph``): all steps run eagerly.
+
+    Attributes:
+        max_batch, verify_max_batch: largest decode batch with a graph, target-only and verify.
+    """
+
+    max_batch = 0
+    verify_max_batch = 0
+
+    @property
+    def captures(self) -> int:
+        """Graphs captured since start-up."""
+        return 0
 
     def swapped_in(self) -> AbstractContextManager[None]:
         """Nothing to swap: without graphs the engine's own backend serves both modes."""
@@ -87,10 +99,14 @@ class TargetOnlyGraphs(NoGraphs):
         self.seconds = time.perf_counter() - started
         self.gigabytes = free - release.free_memory_gb(model_runner)
         self.max_batch: int = self._runner.max_bs
-        self._verify_max_batch: int = verify_runner.max_bs
+        self.verify_max_batch: int = verify_runner.max_bs
         self._guard = CaptureGuard(raises=debug)
         self._guard.watch("target-only", self._runner)
         self._guard.watch("verify", verify_runner)
+
+    @property
+    def captures(self) -> int:
+        return self._guard.captures
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
@@ -106,7 +122,7 @@ class TargetOnlyGraphs(NoGraphs):
     def describe(self) -> str:
         return (
             f"target_only up to batch {self.max_batch} (captured in {self.seconds:.1f} s, "
-            f"{self.gigabytes:.2f} GB), speculate up to batch {self._verify_max_batch} "
+            f"{self.gigabytes:.2f} GB), speculate up to batch {self.verify_max_batch} "
             f"({self._model_runner.graph_mem_usage:.2f} GB for verify)"
         )
 
@@ -115,8 +131,8 @@ class TargetOnlyGraphs(NoGraphs):
             "target_only_max_batch": self.max_batch,
             "target_only_seconds": round(self.seconds, 2),
             "target_only_gb": round(self.gigabytes, 3),
-            "speculate_max_batch": self._verify_max_batch,
-            "captures_while_serving": self._guard.captures,
+            "speculate_max_batch": self.verify_max_batch,
+            "captures_while_serving": self.captures,
         }
 
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from specswitch.engine import compat, flags, handshake, relay, scheduler
+from specswitch.engine import (
+    compat,
+    engine_figures,
+    flags,
+    handshake,
+    internal_state,
+    observers,
+    relay,
+    scheduler,
+)
 from specswitch.engine.draft_sync import gap
 from specswitch.engine.hooks import Hook, verify
 from specswitch.engine.settings import Settings
@@ -32,7 +41,12 @@ def flag_hooks() -> tuple[Hook, ...]:
 
 
 def engine_hooks() -> tuple[Hook, ...]:
-    """Hooks that need a supported release: worker class, load, results, read-out, handshake."""
+    """Hooks that need a supported release."""
+    return (*step_hooks(), *report_hooks())
+
+
+def step_hooks() -> tuple[Hook, ...]:
+    """Worker class, load, results, requests that leave, handshake."""
     names = compat.release()
     return (
         Hook(names.CREATE_WORKER, choose_worker, "AROUND"),
@@ -41,9 +55,26 @@ def engine_hooks() -> tuple[Hook, ...]:
         Hook(names.RESOLVE_FUTURE, relay.resolve_future, "AROUND"),
         Hook(names.STORE_FUTURE, relay.store_future, "AROUND"),
         Hook(names.RELEASE_KV, gap.leave, "BEFORE"),
-        Hook(names.INTERNAL_STATE, scheduler.show_state, "AFTER"),
         Hook(names.INIT_INFO, handshake.report_worker, "AFTER"),
         Hook(names.LAUNCH_SCHEDULERS, handshake.require_worker, "AFTER"),
+    )
+
+
+def report_hooks() -> tuple[Hook, ...]:
+    """Read-out, metrics, the engine's own acceptance figures, control at run time, opt-outs."""
+    names = compat.release().reports
+    return (
+        Hook(compat.release().INTERNAL_STATE, scheduler.show_state, "AFTER"),
+        Hook(names.INIT_MODEL_WORKER, observers.attach, "AFTER"),
+        Hook(names.ENQUEUE, observers.note_request, "BEFORE"),
+        Hook(names.PROCESS_RESULT, observers.end_batch, "AFTER"),
+        Hook(names.ON_IDLE, observers.publish_when_idle, "BEFORE"),
+        Hook(compat.release().RESOLVE_RESULT, engine_figures.uncount_result, "AFTER"),
+        Hook(names.COUNT_SPECULATION, engine_figures.count_speculation, "AROUND"),
+        Hook(names.REPORT_DECODE, engine_figures.report_decode, "AROUND"),
+        Hook(names.REQUEST_FIGURES, engine_figures.correct_request, "AFTER"),
+        Hook(names.SET_INTERNAL_STATE, internal_state.set_state, "AROUND"),
+        Hook(names.SEND_INTERNAL_STATE, internal_state.answer_refusal, "AROUND"),
     )
 
 

@@ -38,7 +38,9 @@ def run_batch(
     worker = release.scheduler_worker(scheduler)
     if not is_switching(worker) or not release.is_decode(batch):
         return original(scheduler, batch, *args, **kwargs)
-    mode = worker.begin_step(*release.read_load(scheduler, batch))
+    mode = worker.begin_step(
+        *release.read_load(scheduler, batch), worker.opt_outs.count(batch.reqs)
+    )
     if mode is Mode.SPECULATE:
         return original(scheduler, batch, *args, **kwargs)
     lengths_cpu = batch.seq_lens_cpu
@@ -59,7 +61,7 @@ def count_result(_tokens: Any, scheduler: Any, result: Any, batch: Any) -> None:
     """
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
-        worker.record_result(result, len(batch.reqs))
+        worker.containment.run(worker.record_result, result, len(batch.reqs))
 
 
 def show_state(reply: Any, scheduler: Any, _request: Any) -> Any:

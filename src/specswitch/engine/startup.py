@@ -37,7 +37,7 @@ def summary(worker: Any, settings: Settings, server_args: Any) -> list[str]:
         "modes speculate and target_only",
         f"{running}, max_speculative_batch {config.max_speculative_batch}: "
         f"a larger decode batch is always target_only",
-        f"graphs: {worker._graphs.describe()}",
-        f"draft sync: {worker._sync.describe()}",
+        f"graphs: {worker.graphs.describe()}",
+        f"draft sync: {worker.sync.describe()}",
         f"policy from {source}: {policy}; guard: {config.guard.model_dump(mode='json')}",
     ]

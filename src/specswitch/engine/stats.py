@@ -8,8 +8,11 @@ from typing import Any
 from specswitch.control.controller import Controller
 from specswitch.control.decision import Mode, Reason, Switch
 from specswitch.control.load import LoadSample
+from specswitch.engine.acceptance import WINDOW as ACCEPTANCE_WINDOW
 from specswitch.engine.acceptance import Acceptance
 from specswitch.engine.step_clock import StepClock
+
+__all__ = ["ACCEPTANCE_WINDOW", "RECENT_SWITCHES", "StepStats"]
 
 #: Switches kept for the read-out.
 RECENT_SWITCHES = 64
@@ -28,7 +31,6 @@ class StepStats:
         recent_switches: the last ``RECENT_SWITCHES``, oldest first.
         acceptance: acceptance lengths.
         clock: time of decode steps.
-        opt_outs: requests so far that opted out of speculation.
     """
 
     def __init__(self) -> None:
@@ -40,7 +42,6 @@ class StepStats:
         self.recent_switches: deque[Switch] = deque(maxlen=RECENT_SWITCHES)
         self.acceptance = Acceptance()
         self.clock = StepClock()
-        self.opt_outs = 0
 
     def count_step(self, mode: Mode) -> None:
         """A decode step is about to be launched."""

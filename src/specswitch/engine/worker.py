@@ -13,14 +13,18 @@ from specswitch.control.controller import build_controller
 from specswitch.control.decision import Decision, Mode
 from specswitch.control.load import LoadSample
 from specswitch.engine import compat, target_only
+from specswitch.engine.containment import Containment
 from specswitch.engine.debug import check_mirror, debug_enabled
 from specswitch.engine.draft_sync.sync import make_sync, needs_hidden
 from specswitch.engine.errors import StartupRefusal
 from specswitch.engine.graphs import capture_target_only
+from specswitch.engine.internal_state import describe_control
+from specswitch.engine.opt_out import OptOuts
 from specswitch.engine.settings import Settings
 from specswitch.engine.startup import log_summary
 from specswitch.engine.stats import StepStats
 from specswitch.engine.step_timer import StepTimer
+from specswitch.steering import Steering
 
 if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import ModelWorkerBatch
@@ -35,7 +39,13 @@ class SwitchingWorker:
 
     Attributes:
         controller: decides the mode of each decode step.
+        steering: what the operator may change at run time.
         stats: counters by mode.
+        load: sample of the last decode step, None before the first.
+        graphs: the target-only CUDA graphs.
+        sync: keeps the draft's KV up to date.
+        opt_outs: knows which requests opted out of speculation.
+        containment: runs what may fail without harm.
 
     Raises:
         StartupRefusal: the model cannot be served in both modes.
@@ -52,36 +62,40 @@ class SwitchingWorker:
                 "drop --speculative-worker specswitch"
             )
         self.controller = build_controller(settings.config)
+        self.steering = Steering(self.controller, settings.config)
+        self.containment = Containment()
+        self.opt_outs = OptOuts()
         self.stats = StepStats()
         self.controller.add_listener(self.stats.count_switch)
         self._debug = debug_enabled()
-        self._load: LoadSample | None = None
+        self.load: LoadSample | None = None
         self._decision: Decision | None = None
         self._capture_hidden = server_args.enable_return_hidden_states or needs_hidden(
             self, settings.config.draft_sync
         )
-        self._graphs = capture_target_only(
+        self.graphs = capture_target_only(
             runner,
             settings.target_only_batch_sizes,
             capture_hidden=self._capture_hidden,
             debug=self._debug,
         )
-        self._sync = make_sync(self, settings.config.draft_sync)
+        self.sync = make_sync(self, settings.config.draft_sync)
         self._timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         log_summary(self, settings, server_args)
 
-    def begin_step(self, waiting: int, running: int, kv_use: float) -> Mode:
+    def begin_step(self, waiting: int, running: int, kv_use: float, opt_outs: int = 0) -> Mode:
         """Decide how to run the decode step that comes next; called by the scheduler hook.
 
         Args:
             waiting: requests in the waiting queue.
             running: requests in the decode batch.
             kv_use: fraction of the KV pool in use.
+            opt_outs: requests in the decode batch that opted out of speculation.
         """
-        step = 0 if self._load is None else self._load.step + 1
-        self._load = LoadSample(step, waiting, running, kv_use)
-        self._decision = self.controller.decide(self._load)
-        self.stats.count_step(self._decision.mode)
+        step = 0 if self.load is None else self.load.step + 1
+        self.load = LoadSample(step, waiting, running, kv_use, opt_outs)
+        self._decision = self.controller.decide(self.load)
+        self.containment.run(self.stats.count_step, self._decision.mode)
         return self._decision.mode
 
     def forward_batch_generation(
@@ -97,26 +111,37 @@ class SwitchingWorker:
             check_mirror(model_worker_batch)
         with self._timer.measure(decision, len(model_worker_batch.seq_lens)):
             if decision.mode is Mode.SPECULATE:
-                self._sync.before_speculative(model_worker_batch)
+                self.sync.before_speculative(model_worker_batch)
                 return super().forward_batch_generation(model_worker_batch)
-            with self._graphs.swapped_in():
+            with self.graphs.swapped_in():
                 result = target_only.run_step(
                     self.target_worker, model_worker_batch, capture_hidden=self._capture_hidden
                 )
-            self._sync.after_target_only(model_worker_batch, result)
+            self.sync.after_target_only(model_worker_batch, result)
             return result
 
     def record_result(self, result: GenerationBatchResult, requests: int) -> None:
         """Count a finished step; ``result.num_correct_drafts`` excludes the bonus tokens."""
-        mode = Mode.TARGET_ONLY if target_only.is_target_only(result) else Mode.SPECULATE
+        mode = Mode.TARGET_ONLY if self.is_target_only(result) else Mode.SPECULATE
         self.stats.count_result(mode, result.num_correct_drafts + requests, requests)
 
+    @staticmethod
+    def is_target_only(result: GenerationBatchResult) -> bool:
+        """Whether a target-only step of this worker made the result."""
+        return target_only.is_target_only(result)
+
+    @property
+    def max_running_requests(self) -> int:
+        """Requests that the engine runs at a time, in either mode."""
+        return self.target_worker.max_running_requests
+
     def snapshot(self) -> dict[str, Any]:
-        """State for ``/server_info``; see ``StepStats.snapshot``."""
+        """State for ``/server_info``; see ``StepStats.snapshot`` and ``describe_control``."""
         return {
-            **self.stats.snapshot(self.controller, self._load),
-            "graphs": self._graphs.snapshot(),
-            "draft_sync": self._sync.snapshot(),
+            **self.stats.snapshot(self.controller, self.load),
+            **describe_control(self),
+            "graphs": self.graphs.snapshot(),
+            "draft_sync": self.sync.snapshot(),
         }
 
 

@@ -22,6 +22,7 @@ class SyncCounts:
     once as flushed, caught up or discarded; until then it is pending.
 
     Attributes:
+        missed: decoded without the draft.
         flushed: written to the draft's KV while the target decoded alone.
         caught_up: written on the step before speculation resumed.
         discarded: never written; the request finished or was retracted before, or nothing is kept
@@ -31,12 +32,18 @@ class SyncCounts:
         flushes, catch_ups: how many times it was done.
     """
 
+    missed: int = 0
     flushed: int = 0
     caught_up: int = 0
     discarded: int = 0
     truncated_prefixes: int = 0
     flushes: int = 0
     catch_ups: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Positions that the draft is behind with now, over all requests."""
+        return self.missed - self.flushed - self.caught_up - self.discarded
 
 
 @dataclass
@@ -82,6 +89,7 @@ def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
         setattr(request, _ATTRIBUTE, gap)
     gap.decoded = length + 1
     gap.missed += 1
+    counts.missed += 1
     gap.cold = True
     return gap
 

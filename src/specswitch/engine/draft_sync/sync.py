@@ -55,13 +55,18 @@ class DraftSync:
         if cold:
             _clear(batch.spec_info, cold)
 
+    @property
+    def ring_bytes(self) -> int:
+        """Memory of the ring, 0 without one."""
+        return 0
+
     def describe(self) -> str:
         """For the start-up summary."""
         return "off; a request that resumes speculation drafts cold"
 
     def snapshot(self) -> dict[str, Any]:
         """For ``/server_info``."""
-        return asdict(self.counts)
+        return {**asdict(self.counts), "pending": self.counts.pending}
 
 
 class DeferredSync(DraftSync):
@@ -128,6 +133,10 @@ class DeferredSync(DraftSync):
         _put(batch.spec_info, [span.index for span in last], proposal)
         self.counts.catch_ups += 1
 
+    @property
+    def ring_bytes(self) -> int:
+        return self._ring.nbytes
+
     def describe(self) -> str:
         return f"deferred, window {self._ring.window}, ring {self._gigabytes:.3f} GB"
 
@@ -163,7 +172,12 @@ class EveryStepSync(DraftSync):
         proposal = self._extender.propose(batch, self._ring, spans)
         _put(result.next_draft_input, None, proposal)
         self.counts.flushes += 1
+        self.counts.missed += len(spans)
         self.counts.flushed += len(spans)
+
+    @property
+    def ring_bytes(self) -> int:
+        return self._ring.nbytes
 
     def describe(self) -> str:
         return "every_step: the draft follows each target-only step"

@@ -1,0 +1,65 @@
+"""Hooks that only watch: what they call may fail, and generation goes on.
+
+Listeners of switches are attached here too, once the worker exists and the ranks are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specswitch.engine import compat
+from specswitch.engine.scheduler import is_switching
+
+_EXPORTER = "specswitch_exporter"
+
+
+def attach(_none: None, scheduler: Any) -> None:
+    """AFTER ``Scheduler.init_model_worker``: metrics, where the engine reports its own."""
+    worker = compat.release().scheduler_worker(scheduler)
+    if is_switching(worker):
+        worker.containment.run(_attach_metrics, scheduler, worker)
+
+
+def _attach_metrics(scheduler: Any, worker: Any) -> None:
+    from specswitch.engine.telemetry import PrometheusExporter
+
+    labels = compat.release().reports.metric_labels(scheduler)
+    if labels is not None:
+        exporter = PrometheusExporter(labels)
+        setattr(scheduler, _EXPORTER, exporter)
+        exporter.publish(worker)
+
+
+def note_request(scheduler: Any, request: Any, *_args: Any, **_kwargs: Any) -> None:
+    """BEFORE ``Scheduler._add_request_to_queue``: see whether it opts out of speculation."""
+    worker = compat.release().scheduler_worker(scheduler)
+    if is_switching(worker):
+        parameters = compat.release().reports.custom_parameters(request)
+        worker.containment.run(worker.opt_outs.note, request, parameters)
+
+
+def end_batch(_none: None, scheduler: Any, batch: Any, _result: Any) -> None:
+    """AFTER ``Scheduler.process_batch_result``: take the time; publish with the engine."""
+    release = compat.release()
+    worker = release.scheduler_worker(scheduler)
+    if not is_switching(worker):
+        return
+    decode = release.is_decode(batch)
+    worker.containment.run(worker.stats.clock.end, decode=decode)
+    if decode and release.reports.is_due(scheduler):
+        _publish(scheduler, worker)
+
+
+def publish_when_idle(scheduler: Any) -> None:
+    """BEFORE ``Scheduler.on_idle``, which is called again and again: once per idle time."""
+    exporter = getattr(scheduler, _EXPORTER, None)
+    if exporter is not None:
+        worker = compat.release().scheduler_worker(scheduler)
+        if exporter.is_behind(worker):
+            worker.containment.run(exporter.publish, worker)
+
+
+def _publish(scheduler: Any, worker: Any) -> None:
+    exporter = getattr(scheduler, _EXPORTER, None)
+    if exporter is not None:
+        worker.containment.run(exporter.publish, worker)
