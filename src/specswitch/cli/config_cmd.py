@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from specswitch.cli.assignments import parse_assignment
 from specswitch.config import ConfigError, Origin, Resolved, json_schema, resolve
-from specswitch.config_lines import UnreadableError, parse_scalar
 
 app = typer.Typer(
     help="Check, show and describe configurations.",
@@ -62,25 +62,14 @@ def show(
 ) -> None:
     """Print the values in effect, and where each comes from: default, file or flag."""
     try:
-        resolved = resolve(file, dict(_flag(text) for text in flags))
+        values = dict(parse_assignment(text, "--set", "flag ") for text in flags)
+        resolved = resolve(file, values)
     except ConfigError as error:
         _fail(error)
     if as_json:
         _print_json(resolved)
     else:
         _print_table(resolved)
-
-
-def _flag(text: str) -> tuple[str, object]:
-    """KEY=VALUE as a dotted key and a plain value, read as it would be in the file."""
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    if not key or not equals:
-        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--set")
-    try:
-        return key, parse_scalar(value)
-    except UnreadableError as error:
-        _fail(ConfigError(f"flag {key}: {error.message}"))
 
 
 def _fail(error: ConfigError) -> NoReturn:

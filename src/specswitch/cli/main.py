@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specswitch import __version__
-from specswitch.cli import config_cmd, demo_cmd
+from specswitch.cli import config_cmd, ctl_cmd, demo_cmd
 
 app = typer.Typer(
     name="specswitch",
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config_cmd.app, name="config")
+app.add_typer(ctl_cmd.app, name="ctl")
 app.command()(demo_cmd.demo)
 
 

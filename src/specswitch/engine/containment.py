@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +25,14 @@ class Containment:
         self.errors = 0
         self._logged: set[str] = set()
 
-    def run(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """``call(*args, **kwargs)``; an exception is counted, and the first of each call logged."""
+    def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+        """``call(*args, **kwargs)``; an exception is counted, and the first of each call logged.
+
+        Returns:
+            What the call returned; None after an exception.
+        """
         try:
-            call(*args, **kwargs)
+            return call(*args, **kwargs)
         except Exception:
             self.errors += 1
             name = getattr(call, "__qualname__", repr(call))
@@ -37,3 +43,4 @@ class Containment:
                     "counted",
                     name,
                 )
+        return None

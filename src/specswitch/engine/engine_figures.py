@@ -27,7 +27,7 @@ def uncount_result(_tokens: Any, scheduler: Any, result: Any, batch: Any) -> Non
         target_only = worker.is_target_only(result)
         setattr(scheduler, _LAST, target_only)
         if target_only:
-            compat.release().reports.uncount_verification(result, batch)
+            worker.containment.run(compat.release().reports.uncount_verification, batch)
 
 
 def count_speculation(original: Callable[..., None], scheduler: Any, *counts: Any) -> None:

@@ -77,7 +77,8 @@ def _carry_out(scheduler: Any, values: dict[str, Any]) -> dict[str, Any]:
     if is_first:
         for line in changed:
             logger.info("specswitch: operator: %s", line)
-    return {"accepted": True, "changed": changed, STATE_KEY: worker.snapshot()}
+    state = worker.containment.run(worker.snapshot)
+    return {"accepted": True, "changed": changed, STATE_KEY: state}
 
 
 def _refused(error: str) -> dict[str, Any]:

@@ -67,9 +67,9 @@ def count_result(_tokens: Any, scheduler: Any, result: Any, batch: Any) -> None:
 def show_state(reply: Any, scheduler: Any, _request: Any) -> Any:
     """AFTER ``Scheduler.get_internal_state``: add our state.
 
-    ``GET /server_info`` shows it as ``internal_states[i]["specswitch"]``.
+    ``GET /server_info`` shows it as ``internal_states[i]["specswitch"]``; null: see the log.
     """
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
-        reply.internal_state[STATE_KEY] = worker.snapshot()
+        reply.internal_state[STATE_KEY] = worker.containment.run(worker.snapshot)
     return reply

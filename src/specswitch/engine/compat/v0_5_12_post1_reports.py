@@ -54,8 +54,8 @@ def is_due(scheduler: Scheduler) -> bool:
     return scheduler.forward_ct_decode % interval == 0
 
 
-def uncount_verification(result: Any, batch: ScheduleBatch) -> None:
-    """Take back that the requests of a target-only result were verified.
+def uncount_verification(batch: ScheduleBatch) -> None:
+    """Take back that the requests of a target-only step were verified.
 
     The engine has just counted a verification that accepted no draft, for each request that was
     still there (managers/scheduler_output_processor_mixin.py:448-452).
