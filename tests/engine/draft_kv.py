@@ -67,6 +67,28 @@ def keep_when_resuming(driver: EngineDriver, notes: dict[str, Any]) -> None:
     worker.draft_worker.draft = watched
 
 
+def follow_chunks_with_the_prompt(driver: EngineDriver) -> None:
+    """Put one flaw of the engine right, so that what is left to find is ours.
+
+    Its draft prefill feeds the last position of each chunk with the token that was sampled there
+    (speculative/eagle_worker_v2.py:522), where the prompt already says what follows.
+    """
+    draft_worker = driver.worker.draft_worker
+    extend = draft_worker._draft_extend_for_prefill
+
+    def corrected(batch: Any, hidden_states: Any, next_tokens: Any, *args: Any) -> Any:
+        next_tokens = next_tokens.clone()
+        for index, (request, length) in enumerate(
+            zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True)
+        ):
+            whole = [*request.origin_input_ids, *request.output_ids]
+            if length < len(whole):
+                next_tokens[index] = whole[length]
+        return extend(batch, hidden_states, next_tokens, *args)
+
+    draft_worker._draft_extend_for_prefill = corrected
+
+
 def cached_prefixes(driver: EngineDriver) -> list[Kept]:
     """Draft KV of everything in the radix cache, from the root to each leaf.
 
@@ -100,6 +122,7 @@ def cached_prefixes(driver: EngineDriver) -> list[Kept]:
 def keep_all(driver: EngineDriver, notes: dict[str, Any]) -> OnTick:
     """Keep what `keep_when_resuming` keeps, and in ``notes["cached"]`` the prefixes at the end."""
     keep_when_resuming(driver, notes)
+    follow_chunks_with_the_prompt(driver)
     scheduler = driver.scheduler
     seen = 0
 

@@ -33,9 +33,11 @@ def off_until(step: int) -> Plan:
     return lambda number: Mode.TARGET_ONLY if number < step else Mode.SPECULATE
 
 
-def prompts(count: int, seed: int = 31, kind: Kind | None = None) -> list[list[int]]:
+def prompts(
+    count: int, seed: int = 31, kind: Kind | None = None, size: int | None = None
+) -> list[list[int]]:
     """Prompts of the trained pair, all kinds in turn unless one is named."""
-    return [_encode(text) for text in tiny_pair.prompts(count, seed=seed, kind=kind)]
+    return [_encode(text) for text in tiny_pair.prompts(count, seed=seed, kind=kind, size=size)]
 
 
 @cache
@@ -73,14 +75,15 @@ CONTINUED = 760
 
 @cache
 def texts(algorithm: str) -> tuple[Text, ...]:
-    """Twelve texts of the target that goes with the algorithm, by an engine that never drafts."""
+    """Twelve texts of the target that goes with the algorithm."""
     if algorithm == "EAGLE":
-        starts = [list(prompt) for prompt in text("EAGLE")[:12]]
-    elif algorithm != "EAGLE3":
-        return texts("EAGLE3")
-    else:
-        starts = prompts(12)
-    plain = run_plain([Request(p, max_new_tokens=CONTINUED) for p in starts], algorithm, **ROOM)
+        return write([list(prompt) for prompt in text("EAGLE")[:12]], CONTINUED, algorithm)
+    return write(prompts(12), CONTINUED) if algorithm == "EAGLE3" else texts("EAGLE3")
+
+
+def write(starts: Sequence[list[int]], count: int, algorithm: str = "EAGLE3") -> tuple[Text, ...]:
+    """Texts of ``count`` tokens after these prompts, by an engine that never drafts."""
+    plain = run_plain([Request(p, max_new_tokens=count) for p in starts], algorithm, **ROOM)
     return tuple(
         Text((*start, *result.output_ids), len(start))
         for start, result in zip(starts, plain.results, strict=True)

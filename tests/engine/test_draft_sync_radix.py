@@ -19,9 +19,10 @@ from draft_sync_cases import (
     follow,
     prompts,
     strides,
+    write,
 )
 from harness import EngineDriver, Request
-from runs import OnTick, Run, assert_settled, periodic, run, run_plain
+from runs import OnTick, Run, assert_settled, periodic, run
 
 from specswitch.control.decision import Mode
 
@@ -35,13 +36,7 @@ SECOND_TURN = 400
 
 @cache
 def texts() -> tuple[Text, ...]:
-    starts = prompts(COUNT, kind="rounds")
-    requests = [Request(start, max_new_tokens=ANSWER + TURN + 10) for start in starts]
-    results = run_plain(requests, "EAGLE3", **ROOM).results
-    return tuple(
-        Text((*start, *result.output_ids), len(start))
-        for start, result in zip(starts, results, strict=True)
-    )
+    return write(prompts(COUNT, kind="rounds"), ANSWER + TURN + 10)
 
 
 def both_turns() -> list[Request]:
