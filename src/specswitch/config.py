@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from specswitch.config_lines import Document, UnreadableError, read_document
 from specswitch.config_model import (
     Config,
+    EventLogConfig,
     FixedConfig,
     GuardConfig,
     KvUseMarks,
@@ -32,6 +33,7 @@ from specswitch.config_sources import Origin, Sources, leaves
 __all__ = [
     "Config",
     "ConfigError",
+    "EventLogConfig",
     "FixedConfig",
     "GuardConfig",
     "KvUseMarks",

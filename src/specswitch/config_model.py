@@ -175,6 +175,20 @@ class DraftSyncConfig(_Model):
     start-up log says how much it takes."""
 
 
+class EventLogConfig(_Model):
+    """A file of JSON lines for later: every switch, and the load and speed in between."""
+
+    path: Annotated[str, Field(strict=True, min_length=1)] | None = None
+    """File to append to, relative to the server's working directory; null: no event log."""
+    max_bytes: Annotated[int, Field(strict=True, ge=4096, le=1 << 40)] = 10_000_000
+    """Size in bytes at which the file is set aside as FILE.1 and a new one begun; at least
+    4096."""
+    backups: Annotated[int, Field(strict=True, ge=1, le=1000)] = 4
+    """Files kept besides the current one, 1 to 1000; the oldest is deleted."""
+    sample_steps: Count = 100
+    """Decode steps between two samples of load and speed; 0: switches only."""
+
+
 class Config(_Model):
     """How specswitch chooses between speculation and target-only decode."""
 
@@ -190,6 +204,8 @@ class Config(_Model):
     safe_mode: Mode = Mode.TARGET_ONLY
     """Mode to stay in should the policy or a guard fail with an error: speculate or target_only.
     max_speculative_batch and the operator's override still hold."""
+    event_log: EventLogConfig = EventLogConfig()
+    """A file of JSON lines for later: every switch, and the load and speed in between."""
 
     @model_validator(mode="before")
     @classmethod

@@ -76,7 +76,8 @@ class Steering:
 
     Attributes:
         config: configuration in effect.
-        numbers: its values that are numbers, by dotted key.
+        numbers: its values that are numbers, by dotted key, without those of the event log,
+            which decide nothing.
         accepted, refused: commands so far.
     """
 
@@ -127,7 +128,9 @@ class Steering:
     def _take(self, config: Config) -> None:
         self.config = config
         self.numbers: dict[str, float] = {
-            key: value for key, value in _flat(config).items() if isinstance(value, (int, float))
+            key: value
+            for key, value in _flat(config).items()
+            if isinstance(value, (int, float)) and not key.startswith("event_log.")
         }
 
     def _override(self, command: Command) -> list[str]:

@@ -187,6 +187,10 @@ def test_origins_name_default_file_and_flag(write) -> None:
         "draft_sync.window": (64, "default"),
         "max_speculative_batch": (32, "flag"),
         "safe_mode": ("target_only", "default"),
+        "event_log.path": (None, "default"),
+        "event_log.max_bytes": (10_000_000, "default"),
+        "event_log.backups": (4, "default"),
+        "event_log.sample_steps": (100, "default"),
     }
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from specswitch.engine import compat
+from specswitch.engine.event_log import open_event_log
 from specswitch.engine.scheduler import is_switching
 
 _EXPORTER = "specswitch_exporter"
+_EVENT_LOG = "specswitch_event_log"
 
 
 def attach(_none: None, scheduler: Any) -> None:
-    """AFTER ``Scheduler.init_model_worker``: metrics, where the engine reports its own."""
+    """AFTER ``Scheduler.init_model_worker``: metrics, where the engine reports its own, and
+    the event log."""
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
         worker.containment.run(_attach_metrics, scheduler, worker)
+        worker.containment.run(_attach_event_log, scheduler, worker)
 
 
 def _attach_metrics(scheduler: Any, worker: Any) -> None:
@@ -28,6 +32,12 @@ def _attach_metrics(scheduler: Any, worker: Any) -> None:
         exporter = PrometheusExporter(labels)
         setattr(scheduler, _EXPORTER, exporter)
         exporter.publish(worker)
+
+
+def _attach_event_log(scheduler: Any, worker: Any) -> None:
+    log = open_event_log(worker, compat.release().reports.replica(scheduler))
+    if log is not None:
+        setattr(scheduler, _EVENT_LOG, log)
 
 
 def note_request(scheduler: Any, request: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -46,17 +56,24 @@ def end_batch(_none: None, scheduler: Any, batch: Any, _result: Any) -> None:
         return
     decode = release.is_decode(batch)
     worker.containment.run(worker.stats.clock.end, decode=decode)
-    if decode and release.reports.is_due(scheduler):
+    if not decode:
+        return
+    log = getattr(scheduler, _EVENT_LOG, None)
+    if log is not None:
+        worker.containment.run(log.after_step)
+    if release.reports.is_due(scheduler):
         _publish(scheduler, worker)
 
 
 def publish_when_idle(scheduler: Any) -> None:
     """BEFORE ``Scheduler.on_idle``, which is called again and again: once per idle time."""
+    worker = compat.release().scheduler_worker(scheduler)
     exporter = getattr(scheduler, _EXPORTER, None)
-    if exporter is not None:
-        worker = compat.release().scheduler_worker(scheduler)
-        if exporter.is_behind(worker):
-            worker.containment.run(exporter.publish, worker)
+    if exporter is not None and exporter.is_behind(worker):
+        worker.containment.run(exporter.publish, worker)
+    log = getattr(scheduler, _EVENT_LOG, None)
+    if log is not None:
+        worker.containment.run(log.idle)
 
 
 def _publish(scheduler: Any, worker: Any) -> None:

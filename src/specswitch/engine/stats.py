@@ -12,7 +12,7 @@ from specswitch.engine.acceptance import WINDOW as ACCEPTANCE_WINDOW
 from specswitch.engine.acceptance import Acceptance
 from specswitch.engine.step_clock import StepClock
 
-__all__ = ["ACCEPTANCE_WINDOW", "RECENT_SWITCHES", "StepStats"]
+__all__ = ["ACCEPTANCE_WINDOW", "RECENT_SWITCHES", "StepStats", "describe_switch"]
 
 #: Switches kept for the read-out.
 RECENT_SWITCHES = 64
@@ -84,7 +84,7 @@ class StepStats:
             "seconds": {str(mode): round(time, 6) for mode, time in self.clock.seconds.items()},
             "switches": {
                 "total": self.switches,
-                "recent": [_describe(switch) for switch in self.recent_switches],
+                "recent": [describe_switch(switch) for switch in self.recent_switches],
             },
             "acceptance_length": self.acceptance_length,
             "acceptance_at_switch": {
@@ -94,7 +94,8 @@ class StepStats:
         }
 
 
-def _describe(switch: Switch) -> dict[str, Any]:
+def describe_switch(switch: Switch) -> dict[str, Any]:
+    """A switch as plain values, with the load that was decided on."""
     return {
         "step": switch.step,
         "from": str(switch.source),

@@ -47,6 +47,12 @@ def metric_labels(scheduler: Scheduler) -> dict[str, str] | None:
     return {name: str(value) for name, value in labels.items() if name != "priority"}
 
 
+def replica(scheduler: Scheduler) -> int | None:
+    """Number of this data-parallel replica; None where there is only one
+    (managers/scheduler.py:364)."""
+    return scheduler.dp_rank if scheduler.server_args.dp_size > 1 else None
+
+
 def is_due(scheduler: Scheduler) -> bool:
     """Whether the engine logs and publishes with the decode batch that was just counted
     (observability/scheduler_metrics_mixin.py:646)."""
