@@ -20,13 +20,14 @@ API_KEY, ADMIN_KEY = "a-user", "an-operator"
 
 
 @contextmanager
-def live_server(folder: Path, config: Path, *flags: str) -> Iterator[str]:
+def live_server(folder: Path, config: Path, *flags: str, **variables: str) -> Iterator[str]:
     """Start one, wait until it answers, and stop it in the end.
 
     Args:
         folder: for its log.
         config: specswitch's YAML file.
         flags: further arguments of the server.
+        variables: further environment variables.
 
     Yields:
         Its address.
@@ -34,9 +35,10 @@ def live_server(folder: Path, config: Path, *flags: str) -> Iterator[str]:
     launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), config)
     port = free_port()
     command = [*launch.specswitch(port), *flags]
+    environment = launch.environment() | variables
 
     async def start() -> ServerProcess:
-        server = ServerProcess("test", command, launch.environment(), port, folder / "server.log")
+        server = ServerProcess("test", command, environment, port, folder / "server.log")
         await server.__aenter__()
         try:
             await server.ready(lambda seconds, line: None)
