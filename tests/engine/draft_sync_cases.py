@@ -110,7 +110,9 @@ def assert_each_miss_counts_once(run: Run) -> None:
     missed = sum(
         len(step.kept) + len(step.discarded) for step in run.steps if step.mode is Mode.TARGET_ONLY
     )
+    assert counts["missed"] == missed
     assert counts["flushed"] + counts["caught_up"] + counts["discarded"] == missed
+    assert counts["pending"] == 0
 
 
 def follow(plan: Plan, also: Prepare | None = None) -> Prepare:

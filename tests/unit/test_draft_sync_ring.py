@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from specswitch.engine.debug import check_missed_tokens  # noqa: E402
-from specswitch.engine.draft_sync.ring import HiddenRing  # noqa: E402
-from specswitch.engine.errors import RingMismatch  # noqa: E402
+import torch
+
+from specswitch.engine.debug import check_missed_tokens
+from specswitch.engine.draft_sync.ring import HiddenRing
+from specswitch.engine.errors import RingMismatch
 
 ROWS, WINDOW, WIDTH = 6, 8, 3
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from specswitch.control.decision import Decision, Mode, Reason
 
 pytest.importorskip("torch")
+
+import torch
 
 from specswitch.engine.step_timer import RecordingTimer, StepTimer
 
@@ -31,22 +34,39 @@ def test_only_rank_0_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert type(StepTimer.from_environment("cpu", tp_rank=0)) is RecordingTimer
 
 
+def emit(timer: StepTimer, **tokens: int) -> None:
+    """The result of a step reaches the host."""
+    batch = SimpleNamespace(reqs=[SimpleNamespace(rid=rid) for rid in tokens])
+    timer.emitted(batch, SimpleNamespace(accept_lens=torch.tensor(list(tokens.values()))))
+
+
 def test_each_step_has_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl"
     monkeypatch.setenv("SPECSWITCH_STEP_TIMES", str(path))
     timer = StepTimer.from_environment("cpu", tp_rank=0)
-    with timer.measure(decision(0, Mode.SPECULATE), 3):
+    with timer.measure(decision(0, Mode.SPECULATE), 2), timer.part("propose", 7):
         pass
-    with timer.measure(decision(1, Mode.TARGET_ONLY, switched=True), 4):
+    # Results come one step behind.
+    assert path.read_text() == ""
+    with timer.measure(decision(1, Mode.TARGET_ONLY, switched=True), 1):
         pass
+    emit(timer, a=4, b=1)
     timer.interrupt()
     with timer.measure(decision(2, Mode.TARGET_ONLY), 5):
         pass
+    emit(timer, a=1)
+    emit(timer, c=1)
     first, second, third = map(json.loads, path.read_text().splitlines())
-    assert (first["step"], first["mode"], first["batch"]) == (0, "speculate", 3)
+    assert (first["step"], first["mode"], first["batch"]) == (0, "speculate", 2)
     assert first["ms"] is None
-    assert (second["mode"], second["switched"], second["batch"]) == ("target_only", True, 4)
+    ((name, positions, took),) = first["parts"]
+    assert (name, positions) == ("propose", 7)
+    assert 0 <= took <= first["forward_ms"]
+    assert first["tokens"] == {"a": 4, "b": 1}
+    assert (second["mode"], second["switched"], second["batch"]) == ("target_only", True, 1)
     assert second["ms"] >= second["forward_ms"] >= 0
+    assert second["parts"] == []
+    assert second["tokens"] == {"a": 1}
     # A prefill came between: there is no decode step before it.
     assert third["ms"] is None
     assert third["forward_ms"] >= 0

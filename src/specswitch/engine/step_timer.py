@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import torch
@@ -36,48 +37,90 @@ class StepTimer:
         """Around one decode step of ``batch`` requests."""
         return nullcontext()
 
+    def part(self, name: str, positions: int) -> AbstractContextManager[None]:
+        """Around a part of the step that is being measured, over so many positions."""
+        return nullcontext()
+
+    def emitted(self, batch: Any, result: Any) -> None:
+        """The tokens of the next step in order have reached the host."""
+
     def interrupt(self) -> None:
         """A batch that is not a decode step runs: the next step has no step before it."""
 
 
-class RecordingTimer(StepTimer):
-    """Writes {"step", "mode", "switched", "batch", "ms", "forward_ms"} lines.
+@dataclass
+class _Step:
+    """A decode step on its way to the file; the marks are CUDA events or ``_HostMark``."""
 
-    ``ms`` is the time from the end of the decode step before to the end of this one, null after a
-    prefill; ``forward_ms`` the time from this step's first to its last operation on the device.
+    decision: Decision
+    batch: int
+    before: Any
+    start: Any
+    end: Any = None
+    parts: list[tuple[str, int, Any, Any]] = field(default_factory=list)
+    tokens: dict[str, int] | None = None
+
+
+class RecordingTimer(StepTimer):
+    """Writes a line a decode step, once its result has been processed.
+
+    Keys: "step", "mode", "switched", "batch"; "ms", the time from the end of the decode step before
+    to the end of this one, null after a prefill; "forward_ms", the time from this step's first to
+    its last operation on the device; "parts", the draft forwards of draft sync in it, a list of
+    [name, positions, ms]; "tokens", how many each request got, by its name.
     """
 
     def __init__(self, out: IO[str], device: str) -> None:
         self._out = out
         self._mark = _mark_cuda if device == "cuda" else _HostMark
         self._previous_end: Any = None
-        self._pending: deque[tuple[Decision, int, Any, Any, Any]] = deque()
+        self._pending: deque[_Step] = deque()
 
     @contextmanager
     def measure(self, decision: Decision, batch: int) -> Iterator[None]:
+        step = _Step(decision, batch, self._previous_end, self._mark())
+        self._pending.append(step)
+        yield
+        step.end = self._previous_end = self._mark()
+
+    @contextmanager
+    def part(self, name: str, positions: int) -> Iterator[None]:
         start = self._mark()
         yield
-        end = self._mark()
-        self._pending.append((decision, batch, self._previous_end, start, end))
-        self._previous_end = end
-        self._write_passed()
+        self._pending[-1].parts.append((name, positions, start, self._mark()))
 
     def interrupt(self) -> None:
         self._previous_end = None
 
-    def _write_passed(self) -> None:
-        while self._pending and self._pending[0][-1].query():
-            decision, batch, before, start, end = self._pending.popleft()
-            line = {
-                "step": decision.step,
-                "mode": str(decision.mode),
-                "switched": decision.switched,
-                "batch": batch,
-                "ms": before.elapsed_time(end) if before is not None else None,
-                "forward_ms": start.elapsed_time(end),
-            }
-            self._out.write(json.dumps(line) + "\n")
-            self._out.flush()
+    def emitted(self, batch: Any, result: Any) -> None:
+        # Results come in the order of the steps, each one.
+        step = next(step for step in self._pending if step.tokens is None)
+        lengths = result.accept_lens.tolist()
+        step.tokens = {
+            request.rid: length for request, length in zip(batch.reqs, lengths, strict=True)
+        }
+        # The engine has waited for the step (managers/scheduler_output_processor_mixin.py:474), so
+        # its marks have passed: nothing waits here.
+        while self._pending and self._pending[0].tokens is not None:
+            self._write(self._pending.popleft())
+
+    def _write(self, step: _Step) -> None:
+        before = step.before
+        line = {
+            "step": step.decision.step,
+            "mode": str(step.decision.mode),
+            "switched": step.decision.switched,
+            "batch": step.batch,
+            "ms": before.elapsed_time(step.end) if before is not None else None,
+            "forward_ms": step.start.elapsed_time(step.end),
+            "parts": [
+                (name, positions, start.elapsed_time(end))
+                for name, positions, start, end in step.parts
+            ],
+            "tokens": step.tokens,
+        }
+        self._out.write(json.dumps(line) + "\n")
+        self._out.flush()
 
 
 def _mark_cuda() -> torch.cuda.Event:

@@ -79,8 +79,8 @@ class SwitchingWorker:
             capture_hidden=self._capture_hidden,
             debug=self._debug,
         )
+        self.timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         self.sync = make_sync(self, settings.config.draft_sync)
-        self._timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         log_summary(self, settings, server_args)
 
     def begin_step(self, waiting: int, running: int, kv_use: float, opt_outs: int = 0) -> Mode:
@@ -103,13 +103,13 @@ class SwitchingWorker:
     ) -> GenerationBatchResult:
         """Run one batch (engine: speculative/eagle_worker_v2.py:739)."""
         if not _release.is_decode(model_worker_batch):
-            self._timer.interrupt()
+            self.timer.interrupt()
             return super().forward_batch_generation(model_worker_batch)
         decision, self._decision = self._decision, None
         assert decision is not None, "a decode step without begin_step"
         if self._debug:
             check_mirror(model_worker_batch)
-        with self._timer.measure(decision, len(model_worker_batch.seq_lens)):
+        with self.timer.measure(decision, len(model_worker_batch.seq_lens)):
             if decision.mode is Mode.SPECULATE:
                 self.sync.before_speculative(model_worker_batch)
                 return super().forward_batch_generation(model_worker_batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,19 +71,24 @@ class DraftExtender:
         """
         if not spans:
             return
-        step = self._extend_batch(batch, ring, spans)
-        if self._kv_only is None:
-            self._forward(step)
-            return
-        with _release.draft_context(self._worker):
-            self._kv_only.run(_release.forward_batch(step, self._runner))
+        with self._measured("fill", spans):
+            step = self._extend_batch(batch, ring, spans)
+            if self._kv_only is None:
+                self._forward(step)
+                return
+            with _release.draft_context(self._worker):
+                self._kv_only.run(_release.forward_batch(step, self._runner))
 
     def propose(self, batch: ModelWorkerBatch, ring: HiddenRing, spans: Sequence[Span]) -> Proposal:
         """Write the draft's KV of ``spans`` and return what the draft proposes after each."""
-        logits_output = self._forward(self._extend_batch(batch, ring, spans))
-        probabilities = torch.softmax(logits_output.next_token_logits, dim=-1)
-        topk_p, topk_index = _engine.fast_topk(probabilities, self._worker.topk, dim=-1)
+        with self._measured("propose", spans):
+            logits_output = self._forward(self._extend_batch(batch, ring, spans))
+            probabilities = torch.softmax(logits_output.next_token_logits, dim=-1)
+            topk_p, topk_index = _engine.fast_topk(probabilities, self._worker.topk, dim=-1)
         return Proposal(topk_p, topk_index, logits_output.hidden_states)
+
+    def _measured(self, name: str, spans: Sequence[Span]) -> AbstractContextManager[None]:
+        return self._worker.timer.part(name, sum(span.end - span.start for span in spans))
 
     def _forward(self, step: ModelWorkerBatch) -> Any:
         with _release.draft_context(self._worker):
