@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from specswitch.control import Mode
 from specswitch.demo.client import Client
+from specswitch.timeline.follow import TokenRate, new_switches
+from specswitch.timeline.model import seconds_of_step
+
+__all__ = ["POLL_S", "Observer", "Sample", "SeenSwitch", "seconds_of_step", "switched_both_ways"]
 
 POLL_S = 0.2
-_RATE_WINDOW_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Observer:
         self._on_sample = on_sample
         self._on_switch = on_switch
         self._begun = time.monotonic()
-        self._recent: deque[tuple[float, int]] = deque()
+        self._rate = TokenRate()
 
     @property
     def seconds(self) -> float:
@@ -132,7 +134,7 @@ class Observer:
             running=state["running"] if busy else 0,
             kv_use=state["kv_use"],
             acceptance_length=state["acceptance_length"],
-            tokens_per_second=round(self._rate(seconds, sum(state["tokens"].values())), 1),
+            tokens_per_second=round(self._rate.at(seconds, sum(state["tokens"].values())), 1),
             steps=dict(state["steps"]),
             tokens=dict(state["tokens"]),
         )
@@ -140,33 +142,10 @@ class Observer:
         self._on_sample(sample)
 
     def _take_switches(self, state: dict[str, Any]) -> None:
-        # The server lists its latest switches only; the total says how many are new.
-        new = state["total"] - len(self.switches)
-        for entry in state["recent"][-new:] if new > 0 else ():
+        for entry in new_switches(state, len(self.switches)):
             switch = SeenSwitch.from_state(entry)
             self.switches.append(switch)
             self._on_switch(switch)
-
-    def _rate(self, seconds: float, tokens: int) -> float:
-        self._recent.append((seconds, tokens))
-        while len(self._recent) > 2 and seconds - self._recent[1][0] >= _RATE_WINDOW_S:
-            self._recent.popleft()
-        then, before = self._recent[0]
-        return (tokens - before) / (seconds - then) if seconds > then else 0.0
-
-
-def seconds_of_step(samples: list[Sample], step: int) -> float:
-    """When a decode step ran, interpolated between the two samples around it."""
-    earlier = max((s for s in samples if s.step < step), key=lambda s: s.step, default=None)
-    later = min((s for s in samples if s.step >= step), key=lambda s: s.step, default=None)
-    if earlier is None or later is None:
-        known = earlier or later
-        return known.seconds if known else 0.0
-    # Several samples share a step while the server is idle: the last of the earlier
-    # and the first of the later are the ones that enclose it.
-    start = max(s.seconds for s in samples if s.step == earlier.step)
-    share = (step - earlier.step) / (later.step - earlier.step)
-    return start + share * (later.seconds - start)
 
 
 def switched_both_ways(switches: list[SeenSwitch]) -> tuple[bool, bool]:

@@ -22,9 +22,10 @@ from rich.text import Text
 
 from specswitch.control import Mode
 from specswitch.demo.observe import Sample, SeenSwitch
+from specswitch.timeline.text import COLOURS, describe, queue_strip
 
-_COLOURS = {Mode.SPECULATE.value: "cyan", Mode.TARGET_ONLY.value: "yellow"}
-_BARS = " ▁▂▃▄▅▆▇█"
+__all__ = ["LiveScreen", "PlainScreen", "Screen", "describe", "screen_for"]
+
 _PLAIN_EVERY_S = 2.0
 _PLAIN_WAITING_EVERY_S = 15.0
 
@@ -63,14 +64,6 @@ class Screen(Protocol):
 def screen_for(console: Console) -> Screen:
     """The live screen on a terminal, the plain one elsewhere."""
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)
-
-
-def describe(switch: SeenSwitch) -> str:
-    """A switch in one line."""
-    return (
-        f"step {switch.step}: {switch.source} -> {switch.target} ({switch.reason}; "
-        f"waiting {switch.waiting}, running {switch.running}, KV use {switch.kv_use:.0%})"
-    )
 
 
 class LiveScreen:
@@ -126,7 +119,7 @@ class LiveScreen:
 
     def switch(self, switch: SeenSwitch) -> None:
         self._switches += 1
-        colour = _COLOURS.get(switch.target, "white")
+        colour = COLOURS.get(switch.target, "white")
         self._console.print(Text.assemble(("switch  ", "bold"), (describe(switch), colour)))
 
     def _render(self) -> Group:
@@ -134,7 +127,7 @@ class LiveScreen:
 
     def _table(self) -> Table:
         now = self._history[-1]
-        colour = _COLOURS.get(now.mode, "white")
+        colour = COLOURS.get(now.mode, "white")
         table = Table(title=f"server with specswitch, phase: {now.phase}", title_justify="left")
         for name in ("mode", "waiting", "running", "acceptance", "tokens/s"):
             table.add_column(name, justify="left" if name == "mode" else "right", min_width=10)
@@ -150,18 +143,9 @@ class LiveScreen:
             " / ".join(str(now.steps.get(mode.value, 0)) for mode in Mode),
             str(self._switches),
         )
-        table.caption = Text("queue depth ").append_text(self._strip())
+        table.caption = Text("queue depth ").append_text(queue_strip(self._history))
         table.caption_justify = "left"
         return table
-
-    def _strip(self) -> Text:
-        """The queue depth of the last samples as bars, coloured by mode."""
-        top = max(1, *(sample.waiting for sample in self._history))
-        strip = Text()
-        for sample in self._history:
-            level = -(-sample.waiting * (len(_BARS) - 1) // top)
-            strip.append(_BARS[level] if level else "_", style=_COLOURS.get(sample.mode, "white"))
-        return strip
 
 
 class PlainScreen:

@@ -1,0 +1,60 @@
+"""A switch and a stretch of the waiting queue in text, for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from rich.text import Text
+
+from specswitch.control import Mode
+
+COLOURS = {Mode.SPECULATE.value: "cyan", Mode.TARGET_ONLY.value: "yellow"}
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+class ShownSwitch(Protocol):
+    """What is told about a switch; see `SwitchAt`."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def kv_use(self) -> float: ...
+
+
+class Queued(Protocol):
+    """A moment with its mode and queue depth."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+def describe(switch: ShownSwitch) -> str:
+    """A switch in one line."""
+    return (
+        f"step {switch.step}: {switch.source} -> {switch.target} ({switch.reason}; "
+        f"waiting {switch.waiting}, running {switch.running}, KV use {switch.kv_use:.0%})"
+    )
+
+
+def queue_strip(moments: Iterable[Queued]) -> Text:
+    """The queue depth of some moments as bars, coloured by mode."""
+    shown = list(moments)
+    top = max((moment.waiting for moment in shown), default=0) or 1
+    strip = Text()
+    for moment in shown:
+        level = -(-moment.waiting * (len(_BARS) - 1) // top)
+        strip.append(_BARS[level] if level else "_", style=COLOURS.get(moment.mode, "white"))
+    return strip
