@@ -178,17 +178,30 @@ def test_generation_goes_on_when_telemetry_fails(broken: str) -> None:
     assert outcome.snapshot["errors"][part] > 3
 
 
+class FullDisk:
+    """Stands before a series of Prometheus and lets nothing through as long as it is full."""
+
+    full = True
+
+    def __init__(self, child: Any) -> None:
+        self._child = child
+
+    def inc(self, amount: float) -> None:
+        (disk_full if self.full else self._child.inc)(amount)
+
+    def set(self, value: float) -> None:
+        (disk_full if self.full else self._child.set)(value)
+
+
 def test_what_failed_to_be_published_is_made_up_for_later() -> None:
     def fail_for_a_while(driver: EngineDriver, notes: dict[str, Any]) -> Any:
-        exporter = driver.scheduler.specswitch_exporter
-        publish = exporter.publish
-        exporter.publish = disk_full
+        for series in driver.scheduler.specswitch_exporter._series.values():
+            series._child = FullDisk(series._child)
         watched = watch_until_idle(driver, notes)
 
         def on_tick(driver: EngineDriver) -> None:
             watched(driver)
-            if driver.tick == 40:
-                exporter.publish = publish
+            FullDisk.full = driver.tick < 40
 
         return on_tick
 
