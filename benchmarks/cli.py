@@ -13,7 +13,18 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arms, arrivals, bars, breakeven, bursts, envelope, plots, results, switch
+from benchmarks import (
+    arms,
+    arrivals,
+    bars,
+    breakeven,
+    bursts,
+    envelope,
+    plots,
+    results,
+    resume,
+    switch,
+)
 from benchmarks import options as opt
 from benchmarks import table as readme_table
 from benchmarks.errors import BenchmarkError
@@ -99,6 +110,8 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--trace-speed", type=float, default=1.0, help="times denser (default 1)")
     one.add_argument("--max-input", type=opt.count, default=2048, metavar="TOKENS")
     one.add_argument("--max-output", type=opt.count, default=512, metavar="TOKENS")
+
+    resume.add_arguments(measuring("resume", resume.__doc__, resume.run))
 
     one = commands.add_parser("merge", help="one result from several of equal setup")
     one.add_argument("files", nargs="+", type=Path, metavar="RESULT.json")
