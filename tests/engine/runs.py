@@ -118,9 +118,14 @@ def run(
     )
 
 
-def run_plain(requests: str | Sequence[Request], algorithm: str | None, **server_args: Any) -> Run:
+def run_plain(
+    requests: str | Sequence[Request],
+    algorithm: str | None,
+    prepare: Prepare | None = None,
+    **server_args: Any,
+) -> Run:
     """Serve them without speculation, with the target that goes with `algorithm`."""
-    return run_scenario(_serve_plain, requests, algorithm, server_args)
+    return run_scenario(_serve_plain, requests, algorithm, prepare, server_args)
 
 
 def _serve(
@@ -145,7 +150,13 @@ def _serve(
     log = StepLog(driver.scheduler)
     decisions = _record_decisions(driver.worker.controller) if switching else []
     notes: dict[str, Any] = {}
-    on_tick = prepare(driver, notes) if prepare is not None else None
+    extra = prepare(driver, notes) if prepare is not None else None
+
+    def on_tick(driver: EngineDriver) -> None:
+        _check_claims(driver.scheduler)
+        if extra is not None:
+            extra(driver)
+
     outcome = _drive(driver, requests, algorithm, on_tick)
     outcome.steps, outcome.prefills, outcome.chunks = log.steps, log.prefills, log.chunks
     outcome.snapshot = driver.worker.snapshot() if switching else {}
@@ -153,11 +164,32 @@ def _serve(
     return outcome
 
 
+def _check_claims(scheduler: Any) -> None:
+    """What each request says of its KV slots fits what it has generated.
+
+    One decode step is in flight when the loop comes round; each request in it has claimed a slot
+    for the token of that step (speculative/eagle_info_v2.py:149).
+    """
+    if not scheduler.result_queue or not scheduler.last_batch.forward_mode.is_decode():
+        return
+    for req in scheduler.last_batch.reqs:
+        if not req.finished() and not req.is_retracted:
+            assert req.kv_committed_len == len(req.origin_input_ids) + len(req.output_ids), req.rid
+            assert req.kv_committed_len <= req.kv_allocated_len, req.rid
+
+
 def _serve_plain(
-    requests: str | Sequence[Request], algorithm: str | None, server_args: dict[str, Any]
+    requests: str | Sequence[Request],
+    algorithm: str | None,
+    prepare: Prepare | None,
+    server_args: dict[str, Any],
 ) -> Run:
     driver = EngineDriver(None, models=models(algorithm), **server_args)
-    return _drive(driver, requests, algorithm, None)
+    notes: dict[str, Any] = {}
+    on_tick = prepare(driver, notes) if prepare is not None else None
+    outcome = _drive(driver, requests, algorithm, on_tick)
+    outcome.notes = notes
+    return outcome
 
 
 def _drive(

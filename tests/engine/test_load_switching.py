@@ -162,9 +162,9 @@ def test_waiting_and_running_requests_are_counted_as_the_scheduler_has_them() ->
             truth.append((len(driver.scheduler.waiting_queue), len(batch.reqs)))
             return run_batch(batch)
 
-        def watched_begin(waiting: int, running: int, kv_use: float, opt_outs: int) -> Mode:
+        def watched_begin(waiting: int, running: int, kv_use: float, *more: int) -> Mode:
             notes["samples"].append((truth[-1], (waiting, running), kv_use))
-            return begin(waiting, running, kv_use, opt_outs)
+            return begin(waiting, running, kv_use, *more)
 
         driver.scheduler.run_batch, driver.worker.begin_step = watched_run, watched_begin
 
