@@ -7,6 +7,7 @@ a hook therefore looks for its own function in the wrapper chain of the target.
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -38,12 +39,22 @@ class Hook:
 
     def is_applied(self) -> bool:
         """Whether the target, as it is now, runs our function."""
+        current = self._current()
+        return any(self.function is held for held in _held_functions(current))
+
+    def engine_function(self) -> FunctionType | None:
+        """The engine's own function under all wrappers; None where there is no such target."""
+        current = self._current()
+        function = inspect.unwrap(getattr(current, "__func__", current)) if current else None
+        return function if isinstance(function, FunctionType) else None
+
+    def _current(self) -> Any:
+        """What stands at the target now; None where there is nothing."""
         owner_path, _, name = self.target.rpartition(".")
         try:
-            current = getattr(pkgutil.resolve_name(owner_path), name)
+            return getattr(pkgutil.resolve_name(owner_path), name)
         except (ImportError, AttributeError):
-            return False
-        return any(self.function is held for held in _held_functions(current))
+            return None
 
 
 def verify(hooks: Iterable[Hook]) -> None:
