@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from harness import EngineDriver
 from runs import (
     assert_books_balance,
     assert_same_answers,
     assert_settled,
     fixed,
+    periodic,
     reference,
     run,
     run_plain,
 )
 
 from specswitch.control.decision import Mode
+from specswitch.engine.errors import MirrorMismatch
 
 ALGORITHMS = ["EAGLE", "EAGLE3", "STANDALONE"]
 
@@ -65,3 +70,18 @@ def test_checks_of_debug_mode_change_nothing(mode: Mode) -> None:
     unchecked = run("staggered", "EAGLE3", fixed(mode), debug=False)
     assert unchecked.steps == checked.steps
     assert_same_answers(unchecked, checked.results)
+
+
+def test_debug_mode_stops_a_server_whose_lengths_differ_from_the_devices() -> None:
+    def corrupt(driver: EngineDriver, _notes: dict[str, Any]) -> None:
+        run_batch = driver.scheduler.run_batch
+
+        def corrupted(batch: Any) -> Any:
+            if batch.forward_mode.is_decode() and driver.tick == 20:
+                batch.seq_lens_cpu = batch.seq_lens_cpu + 1
+            return run_batch(batch)
+
+        driver.scheduler.run_batch = corrupted
+
+    with pytest.raises(MirrorMismatch, match="sequence lengths: host"):
+        run("staggered", "EAGLE3", periodic(2), prepare=corrupt)
