@@ -48,8 +48,10 @@ MEASURED = 16
 MISSED, WIDE_WINDOW = 64, 256
 #: What `flush` and `off_cost` run with; the configuration's default.
 WINDOW = 64
-#: Speculative steps before the burst, and tokens that the requests may emit until it has begun.
-_LEAD_STEPS, _LEAD_TOKENS = 8, 240
+#: Speculative steps before the burst.
+_LEAD_STEPS = 8
+#: Tokens that a request may emit until the burst has begun: some 0.5 s of a small model's steps.
+_LEAD_TOKENS = {"cpu": 240, "cuda": 1200}
 _POLL_S = 0.02
 _POLLING_S = 300.0
 
@@ -86,8 +88,8 @@ def run(options: argparse.Namespace) -> int:
     # One place more for the burst.
     trained = replace(trained, max_running=options.requests + 1)
     _forget_summary(options)
+    # The parts are not in it: a second command may add others with --resume.
     extra = {
-        "parts": list(parts),
         "stretches": options.stretches,
         "requests": options.requests,
         "points": points,
@@ -208,7 +210,7 @@ class _Acceptance(_Part):
         prompts = _token_prompts(self._setup, self._requests + 1, stretch)
         names = [f"{stretch}-{number}" for number in range(self._requests)]
         longest = (self._setup.steps + 1) * MEASURED
-        budget = _LEAD_TOKENS + stretch + longest
+        budget = _LEAD_TOKENS[self._setup.device] + stretch + longest
         before = _speculative_steps(server)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             answers = asyncio.gather(
