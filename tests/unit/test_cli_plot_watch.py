@@ -138,8 +138,8 @@ def test_watch_prints_a_line_for_each_look_and_each_switch(script) -> None:
         "dwell left 11",
     ):
         assert text in first
-    assert switch == (
-        "switch    step 10: speculate -> target_only (waiting_high; waiting 9, running 4, KV use 50%)"
+    assert switch.startswith(
+        "switch    step 10: speculate -> target_only (waiting_high; waiting 9,"
     )
     assert "mode target_only (steady)" in second
 

@@ -171,15 +171,21 @@ def test_what_the_arguments_have_is_left_alone(engine) -> None:
 @pytest.mark.parametrize(
     ("refusal", "lines"),
     [
-        (SystemExit("specswitch: --a is 2: set 1\nspecswitch: --b: drop it"), ["set 1", "drop it"]),
-        (ValueError("no  such\nmodel"), ["ValueError: no such model"]),
-        (AssertionError(), ["AssertionError"]),
+        (
+            SystemExit("specswitch: --a is 2: set it to 1\nspecswitch: --b: drop it"),
+            ["--a is 2: set it to 1", "--b: drop it"],
+        ),
+        (
+            ValueError("no  such\nmodel"),
+            ["SGLang refuses the arguments: ValueError: no such model"],
+        ),
+        (AssertionError(), ["SGLang refuses the arguments: AssertionError"]),
     ],
 )
-def test_each_refusal_is_a_problem_with_what_to_change(engine, refusal, lines) -> None:
+def test_each_refusal_is_a_problem(engine, refusal, lines) -> None:
     engine(refusal)
     plan = ServerPlan(["--speculative-worker", "specswitch"], None)
-    assert [finding.fix for finding in problems([plan.server()])] == lines
+    assert [finding.text for finding in problems([plan.server()])] == lines
     assert plan.memory().findings == []
 
 

@@ -133,7 +133,8 @@ class ServerPlan:
             text = code if isinstance(code, str) else said.getvalue().strip()
             lines = text.splitlines() or ["the arguments are refused"]
             # argparse: the last line says what is wrong, the ones before are its usage.
-            self._refusals = lines if isinstance(code, str) else lines[-1:]
+            chosen = lines if isinstance(code, str) else lines[-1:]
+            self._refusals = [line.removeprefix("specswitch: ") for line in chosen]
         except Exception as error:
             self._refusals = [f"SGLang refuses the arguments: {_said(error)}"]
         else:
@@ -148,11 +149,8 @@ class ServerPlan:
     def server(self) -> Section:
         """What would be refused, or what the server would be."""
         found = list(self._added)
-        for line in self._refusals:
-            what, _, fix = line.removeprefix("specswitch: ").partition(": ")
-            found.append(
-                Finding("refused", line.removeprefix("specswitch: "), Status.PROBLEM, fix or what)
-            )
+        # Each names the flag to change itself.
+        found += [Finding("refused", line, Status.PROBLEM) for line in self._refusals]
         if self.arguments is not None and self.settings is not None:
             found.append(Finding("refused", "nothing"))
             found += self._figures(self.settings)
