@@ -188,7 +188,7 @@ def test_live_view_shows_state_speed_queue_and_the_last_switches() -> None:
     with console.capture() as captured:
         console.print(render(watched))
     text = captured.get()
-    for part in ("votes 1 of 3", "tokens/s now       300", "queue depth        ██"):
+    for part in ("votes 1 of 3", "tokens/s now        300", "queue depth         ██"):
         assert part in text, text
     order = [text.index(f"step {step}: ") for step in (30, 20)]
     assert order == sorted(order)

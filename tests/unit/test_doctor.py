@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from specswitch.cli.main import app
+from specswitch.config import Config
 from specswitch.doctor import checks
 from specswitch.doctor.engine_checks import ServerPlan, place
 from specswitch.doctor.estimates import graphs_gib
 from specswitch.doctor.findings import Finding, Section, Status, problems, to_json
 from specswitch.engine import compat
+from specswitch.engine.settings import Settings
 
 
 def named(section: Section, name: str) -> Finding:
@@ -187,6 +191,41 @@ def test_each_refusal_is_a_problem(engine, refusal, lines) -> None:
     plan = ServerPlan(["--speculative-worker", "specswitch"], None)
     assert [finding.text for finding in problems([plan.server()])] == lines
     assert plan.memory().findings == []
+
+
+def plan_of(engine, batch_sizes: list[int] | None, **config: Any) -> ServerPlan:
+    """A server with an 8B shape, three draft steps and 256 requests."""
+    torch = pytest.importorskip("torch")
+    server = SimpleNamespace(
+        cuda_graph_bs=[1, 64, 128],
+        speculative_num_draft_tokens=4,
+        max_running_requests=256,
+        dp_size=1,
+    )
+    Settings(Config.model_validate(config), None, False, batch_sizes).attach(server)
+    arguments = engine()
+    arguments.server_args = lambda words: server
+    arguments.pool_rows = lambda _: 257
+    arguments.draft_input_width = lambda _: 3 * 4096
+    arguments.target_config = lambda _: SimpleNamespace(vocab_size=128256, dtype=torch.bfloat16)
+    return ServerPlan(["--speculative-worker", "specswitch"], None)
+
+
+def test_memory_is_told_for_ring_and_graphs_with_what_it_rests_on(engine) -> None:
+    section = plan_of(engine, [1, 64, 128, 256]).memory()
+    ring = 257 * 64 * (3 * 4096 * 2 + 8)
+    assert named(section, "ring").text.startswith(f"{ring / 2**30:.3f} GiB on each GPU, computed")
+    target_only = named(section, "target-only graphs").text
+    assert target_only.startswith("about 0.42 GiB for 4 sizes up to batch 256")
+    assert "an estimate" in target_only
+    assert "about 0.76 GiB up to batch 128 (256 without" in named(section, "verify graphs").text
+
+
+@pytest.mark.parametrize(("mode", "text"), [("every_step", "257 rows x 1 pos"), ("off", "none")])
+def test_ring_follows_the_mode_of_draft_sync(engine, mode, text) -> None:
+    section = plan_of(engine, None, draft_sync={"mode": mode}).memory()
+    assert text in named(section, "ring").text
+    assert named(section, "graphs").text == "none: both modes run eagerly"
 
 
 # --- the command

@@ -25,6 +25,8 @@ from specswitch.timeline.text import COLOURS, describe, queue_strip
 
 _LISTED_SWITCHES = 6
 _HISTORY = 64
+#: Width of the first column of `state_table`, its padding included.
+_LABEL = 20
 
 
 def watch(
@@ -160,8 +162,8 @@ def render(watched: Watched) -> Group:
     """The live view of one scheduler."""
     lines: list[Any] = [
         state_table(watched.state),
-        Text.assemble(("tokens/s now       ", "dim"), watched.speed),
-        Text.assemble(("queue depth        ", "dim"), queue_strip(watched.history)),
+        Text.assemble((f"{'tokens/s now':<{_LABEL}}", "dim"), watched.speed),
+        Text.assemble((f"{'queue depth':<{_LABEL}}", "dim"), queue_strip(watched.history)),
     ]
     recent = watched.state["switches"]["recent"][-_LISTED_SWITCHES:]
     if recent:
