@@ -68,6 +68,13 @@ def read(ring: HiddenRing, row: int, end: int, count: int, width: int | None) ->
     return tokens.tolist()
 
 
+def test_hidden_states_of_another_width_are_refused() -> None:
+    ring = HiddenRing(ROWS, WINDOW, WIDTH, torch.float64, "cpu")
+    one = torch.tensor([1])
+    with pytest.raises(ValueError, match="width 2, the draft takes 3"):
+        ring.write(one, one, one, torch.zeros(1, 2, dtype=torch.float64))
+
+
 def test_memory_of_a_position_is_what_the_ring_takes() -> None:
     ring = HiddenRing(ROWS, WINDOW, WIDTH, torch.bfloat16, "cpu")
     assert ring.nbytes == WINDOW * HiddenRing.bytes_per_position(ROWS, WIDTH, torch.bfloat16)

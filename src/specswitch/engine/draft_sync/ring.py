@@ -59,7 +59,15 @@ class HiddenRing:
             tokens: [b] the tokens that it emitted, which stand at position + 1.
             hidden: [b, width] its hidden states; copied, because the next graph replay overwrites
                 them.
+
+        Raises:
+            ValueError: the hidden states have another width, which the kernel would not notice.
         """
+        if self._hidden is not None and hidden.shape[1] != self._hidden.shape[2]:
+            raise ValueError(
+                f"the target returns hidden states of width {hidden.shape[1]}, the draft takes "
+                f"{self._hidden.shape[2]}"
+            )
         if self._hidden is not None and rows.device.type == "cuda":
             write_ring(self._tokens, self._hidden, rows, positions, tokens, hidden)
             return
