@@ -153,7 +153,8 @@ async def _open_loop(url: str, requests: Sequence[Request]) -> Run:
 def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=60, sock_read=_SILENCE_S),
-        connector=aiohttp.TCPConnector(limit=0),
+        # The server closes an idle connection after 5 s: not to be used again after half of that.
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.5),
         read_bufsize=_READ_BUFFER,
     )
 

@@ -109,30 +109,46 @@ def test_the_variable_is_not_blamed_when_it_is_on(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("request_", "wanted"),
+    ("request_", "environment", "worker"),
     [
-        (Request(), False),
-        (Request("eagle"), False),
-        (Request("specswitch"), True),
-        (Request("specswitch", "a.yaml"), True),
+        (Request(), Request(), "eagle"),
+        (Request("eagle"), Request("specswitch"), "eagle"),
+        (Request("specswitch"), Request(), "specswitch"),
+        (Request(), Request("specswitch"), "specswitch"),
+        (Request("specswitch", "a.yaml"), Request("eagle"), "specswitch"),
     ],
 )
 def test_the_worker_is_the_engines_unless_specswitch_is_named(
-    request_: Request, wanted: bool
+    request_: Request, environment: Request, worker: str
 ) -> None:
-    assert request_.wants_specswitch() is wanted
+    assert request_.in_environment(environment).worker == worker
+
+
+def test_a_file_is_taken_from_the_environment_unless_one_is_given() -> None:
+    environment = Request("specswitch", "b.yaml")
+    assert Request().in_environment(environment).config_path == "b.yaml"
+    assert Request(None, "a.yaml").in_environment(environment).config_path == "a.yaml"
+
+
+def test_a_file_in_the_environment_alone_asks_for_nothing() -> None:
+    assert Request().in_environment(Request(None, "b.yaml")).worker == "eagle"
 
 
 @pytest.mark.parametrize("worker", ["", "turbo", "Specswitch"])
 def test_an_unknown_worker_is_refused(worker: str) -> None:
     with pytest.raises(StartupRefusal, match="eagle, specswitch"):
-        Request(worker).wants_specswitch()
+        Request(worker).in_environment(Request())
+
+
+def test_an_unknown_worker_in_the_environment_is_refused_by_the_variables_name() -> None:
+    with pytest.raises(StartupRefusal, match="^SPECSWITCH_WORKER is 'turbo'"):
+        Request().in_environment(Request("turbo"))
 
 
 @pytest.mark.parametrize("worker", [None, "eagle"])
 def test_a_file_for_the_engines_worker_is_refused(worker: str | None) -> None:
     with pytest.raises(StartupRefusal, match=r"a\.yaml has no effect.*--speculative-worker"):
-        Request(worker, "a.yaml").wants_specswitch()
+        Request(worker, "a.yaml").in_environment(Request())
 
 
 def test_what_one_request_leaves_open_another_fills() -> None:

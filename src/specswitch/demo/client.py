@@ -23,9 +23,10 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Client:
-        # The default of 100 connections would hold back a burst before it arrives.
+        # The default of 100 connections would hold back a burst before it arrives. None is used
+        # again: the server closes an idle one after 5 s, perhaps just as a request is sent on it.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S),
         )
         return self

@@ -41,30 +41,34 @@ class Request:
     worker: str | None = None
     config_path: str | None = None
 
+    def in_environment(self, environment: Request) -> Request:
+        """This request, with what it leaves open taken from the environment.
+
+        A file named in the environment alone asks for nothing: it waits for a server that does.
+
+        Raises:
+            StartupRefusal: unknown worker name, or a config file given for the stock worker.
+        """
+        worker, name = self.worker, "--speculative-worker"
+        if worker is None and environment.worker is not None:
+            worker, name = environment.worker, WORKER_VARIABLE
+        worker = STOCK if worker is None else worker
+        if worker not in WORKERS:
+            raise StartupRefusal(f"{name} is {worker!r}: set it to one of {', '.join(WORKERS)}")
+        if worker == STOCK and self.config_path is not None:
+            raise StartupRefusal(
+                f"--speculative-worker-config {self.config_path} has no effect on SGLang's own "
+                "worker: add --speculative-worker specswitch, or drop it"
+            )
+        path = self.config_path if self.config_path is not None else environment.config_path
+        return Request(worker, path)
+
     def or_else(self, other: Request) -> Request:
         """This request, with what it leaves open taken from ``other``."""
         return Request(
             self.worker if self.worker is not None else other.worker,
             self.config_path if self.config_path is not None else other.config_path,
         )
-
-    def wants_specswitch(self) -> bool:
-        """Whether specswitch is asked for.
-
-        Raises:
-            StartupRefusal: unknown worker name, or a config file for the stock worker.
-        """
-        worker = STOCK if self.worker is None else self.worker
-        if worker not in WORKERS:
-            raise StartupRefusal(
-                f"--speculative-worker is {worker!r}: set it to one of {', '.join(WORKERS)}"
-            )
-        if worker == STOCK and self.config_path is not None:
-            raise StartupRefusal(
-                f"--speculative-worker-config {self.config_path} has no effect on SGLang's own "
-                "worker: add --speculative-worker specswitch, or drop it"
-            )
-        return worker == SPECSWITCH
 
 
 _from_command_line: ContextVar[Request] = ContextVar("specswitch_request")
@@ -117,8 +121,8 @@ def attach_settings(
         StartupRefusal: bad file, bad flag, or a combination that cannot work.
     """
     asked = Request(kwargs.pop(WORKER_ATTRIBUTE, None), kwargs.pop(CONFIG_ATTRIBUTE, None))
-    asked = asked.or_else(_from_command_line.get(Request())).or_else(_from_environment())
-    if not asked.wants_specswitch():
+    asked = asked.or_else(_from_command_line.get(Request())).in_environment(_from_environment())
+    if asked.worker == STOCK:
         original(server_args, *args, **kwargs)
         return
 
