@@ -79,8 +79,8 @@ class BreakEvenTable:
         return cls(steps=int(result["setup"]["steps"]), rows=rows, source=name)
 
 
-# An earlier run than those in results/, whose file was not kept. h200-envelope.json gives the row of
-# 3 steps as 1.40, 1.45, 1.68, 2.29 and 2.80.
+# An earlier run than those in results/, whose file was not kept. h200-envelope.json gives the row
+# of 3 steps as 1.40, 1.45, 1.68, 2.29 and 2.80.
 _H200 = (
     "measured on one NVIDIA H200 with SGLang 0.5.12.post1, 8B shape (32 layers, hidden 4096), "
     "bf16, EAGLE3 head, fa3 attention"

@@ -141,7 +141,7 @@ def test_an_unknown_worker_is_refused(worker: str) -> None:
 
 
 def test_an_unknown_worker_in_the_environment_is_refused_by_the_variables_name() -> None:
-    with pytest.raises(StartupRefusal, match="^SPECSWITCH_WORKER is 'turbo'"):
+    with pytest.raises(StartupRefusal, match=r"^SPECSWITCH_WORKER is .turbo."):
         Request().in_environment(Request("turbo"))
 
 
