@@ -144,7 +144,7 @@ def test_each_mode_is_forced_under_load(url: str, word: str, mode: str, other: s
     with Load(url, 2):
         code, out, err = ctl(url, word)
         assert code == 0, err
-        assert out == f"mode: auto -> {mode}\n"
+        assert out == f"override: auto -> {mode}\n"
         until(lambda: state(url)["mode"] == mode)
         before = state(url)
         until(lambda: state(url)["steps"][mode] > before["steps"][mode] + 40)

@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (
             "policy:\n  running: {enter: 100, resume: 2}\nmax_speculative_batch: 8\n",
             2,
-            ["policy.running", "enter (100) is never reached"],
+            ["policy.running.enter (100) is never reached"],
         ),
     ],
 )

@@ -57,7 +57,7 @@ def test_each_mode_is_forced_at_the_next_step_and_given_back() -> None:
         ["fixed"] + ["override"] * 15 + ["fixed"] * 2
     )
     assert [answer["accepted"] for answer in outcome.notes["answers"]] == [True] * 3
-    assert outcome.notes["answers"][0]["changed"] == ["mode: auto -> target_only"]
+    assert outcome.notes["answers"][0]["changed"] == ["override: auto -> target_only"]
     assert outcome.notes["answers"][0]["specswitch"]["override"] == "target_only"
 
 
