@@ -115,12 +115,14 @@ def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
     the other kind.
 
     Args:
-        path: the file; None for the defaults.
+        path: the file; None for the defaults. Never empty.
         flags: plain values by dotted key, e.g. `{"max_speculative_batch": 32}`.
 
     Raises:
         ConfigError: the file cannot be read, or the result breaks a rule.
     """
+    if path is not None and str(path) in ("", "."):  # `Path` makes the one of the other
+        raise ConfigError("no file named: name a YAML file, or none at all to use the defaults")
     name = None if path is None else str(Path(path))
     sources = Sources(name, Document(data={}) if name is None else _read(name), flags)
     config = _validate(sources)

@@ -8,6 +8,7 @@ mistake that would go unnoticed; here it becomes a problem with a line number.
 from __future__ import annotations
 
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,9 @@ KeyPath = tuple[str, ...]
 
 MAX_BYTES = 1 << 20
 """A larger file is not a configuration; it is refused before it is parsed."""
+
+_OPEN_ALREADY = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+"""Names here are of what the process was started with: `/dev/stdin`, `<(command)`."""
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_NUMBER = {
@@ -59,9 +63,11 @@ def read_document(path: Path) -> Document:
     """Read a YAML file whose top level is a mapping.
 
     Raises:
-        UnreadableError: no such file, not readable, not UTF-8, not YAML, empty, or not a mapping.
+        UnreadableError: no such file, a named pipe or a socket, not readable, not UTF-8, not YAML,
+            empty, or not a mapping.
     """
     try:
+        _refuse_endless(path)
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
@@ -78,6 +84,15 @@ def read_document(path: Path) -> Document:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UnreadableError("not UTF-8 text; save the file as UTF-8", line) from error
     return parse_document(text)
+
+
+def _refuse_endless(path: Path) -> None:
+    """Opening a named pipe waits for somebody to write to it, maybe for ever."""
+    mode = path.stat().st_mode
+    if stat.S_ISSOCK(mode):
+        raise UnreadableError("a socket, not a file; name a YAML file")
+    if stat.S_ISFIFO(mode) and path.parent not in _OPEN_ALREADY:
+        raise UnreadableError("a named pipe (FIFO), not a file; name a YAML file or /dev/stdin")
 
 
 def parse_document(text: str) -> Document:

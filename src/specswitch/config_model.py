@@ -8,7 +8,7 @@ in `config_problems`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -42,7 +42,8 @@ def cross_field_error(message: str, *, about: str, places: list[str]) -> Pydanti
 
     Args:
         message: what is wrong and what to change, without braces.
-        about: key that the message speaks of, dotted, below the model that raises.
+        about: key to put before the message, dotted, below the model that raises; empty: the
+            model's own, none for the whole configuration.
         places: keys that could be to blame, likeliest first, in the same form.
     """
     return PydanticCustomError(
@@ -61,13 +62,17 @@ class _Model(BaseModel):
 
 
 class _MarksModel(_Model):
+    _fixed_default: ClassVar[bool] = True  # of `resume`
+
     @field_validator("resume", check_fields=False)
     @classmethod
     def _resume_below_enter(cls, resume: float, info: ValidationInfo) -> float:
         enter = info.data.get("enter")  # absent when it was itself refused
         if enter is not None and not resume < enter:
+            default = cls._fixed_default and resume == cls.model_fields["resume"].default
+            named = f"{resume}, the default" if default else f"{resume}"
             raise cross_field_error(
-                f"resume ({resume}) must be below enter ({enter}), or the mode would flip at "
+                f"resume ({named}) must be below enter ({enter}), or the mode would flip at "
                 "one load; lower resume or raise enter",
                 about="",
                 places=["resume", "enter"],
@@ -87,6 +92,8 @@ class WaitingMarks(_MarksModel):
 
 class RunningMarks(_MarksModel):
     """Marks for the decode batch, in requests."""
+
+    _fixed_default: ClassVar[bool] = False
 
     enter: PositiveCount = 65
     """Target-only from this many running requests on; at most `max_speculative_batch` + 1,
@@ -232,10 +239,10 @@ class Config(_Model):
             enter = policy.running.enter
             if enter > limit + 1:
                 raise cross_field_error(
-                    f"enter ({enter}) is never reached: a batch above max_speculative_batch "
-                    f"({limit}) is always target_only; lower enter to {limit + 1} or less, or "
-                    f"raise max_speculative_batch to {enter - 1} or more",
-                    about="policy.running",
+                    f"policy.running.enter ({enter}) is never reached: a batch above "
+                    f"max_speculative_batch ({limit}) is always target_only; lower enter to "
+                    f"{limit + 1} or less, or raise max_speculative_batch to {enter - 1} or more",
+                    about="",
                     places=["policy.running.enter", "max_speculative_batch"],
                 )
         return limit

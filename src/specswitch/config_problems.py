@@ -92,7 +92,7 @@ def _message(
     if rule == "union_tag_invalid":
         text = context["tag"] if text is None else text
         return f"expected {_one_of(POLICY_MODELS)}, got {_quote(text)}{_meant(text, POLICY_MODELS)}"
-    if rule == "enum":
+    if rule in ("enum", "literal_error"):
         known = context["expected"].replace("'", "")
         return f"expected {known}, got {_got(value, text)}"
     if rule in _BOUNDS:

@@ -132,8 +132,11 @@ class Sources:
         return self._flag_word + ".".join(path)
 
     def _sentence(self, place: str, path: KeyPath, message: str) -> str:
-        if not path or place == self._flag(path):
+        if not path:
             return f"{place}: {message}"
+        if place in map(self._flag, self._flags):
+            # The flag's own key beside it would be a second key in one sentence.
+            return f"{self._flag(path)}: {message}"
         return f"{place}: {'.'.join(path)}: {message}"
 
 
