@@ -68,6 +68,30 @@ def test_check_goes_on_to_the_next_file(run) -> None:
     assert result.stderr.startswith("missing.yaml: cannot read it")
 
 
+def test_check_reads_a_pipe_on_stdin(tmp_path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", START, "config", "check", "/dev/stdin"],
+        input=FILE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.stdout, result.stderr) == ("/dev/stdin: ok\n", "")
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_empty_file_name_is_no_file(run, command) -> None:
+    result = run("config", command, "")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("no file named")
+
+
+def test_key_that_is_set_twice_is_refused(run) -> None:
+    result = run("config", "show", "--set", "guard.votes=8", "--set", "guard.votes=9")
+    assert result.exit_code == 1
+    assert result.stderr == "flag guard.votes: given twice; give it once\n"
+
+
 def test_check_needs_a_file(run) -> None:
     assert run("config", "check").exit_code == 2
 

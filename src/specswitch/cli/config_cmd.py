@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from specswitch.cli.assignments import parse_assignment
+from specswitch.cli.assignments import parse_assignments
 from specswitch.config import ConfigError, Origin, Resolved, json_schema, resolve
 
 app = typer.Typer(
@@ -62,7 +62,7 @@ def show(
 ) -> None:
     """Print the values in effect, and where each comes from: default, file or flag."""
     try:
-        values = dict(parse_assignment(text, "--set", "flag ") for text in flags)
+        values = parse_assignments(flags, "--set", "flag ")
         resolved = resolve(file, values)
     except ConfigError as error:
         _fail(error)

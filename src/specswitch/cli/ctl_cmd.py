@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from specswitch.cli.assignments import parse_assignment
+from specswitch.cli.assignments import parse_assignments
 from specswitch.cli.server_client import (
     DEFAULT_URL,
     AdminKeyOption,
@@ -91,7 +91,7 @@ def set_values(
 ) -> None:
     """Change thresholds of the policy and the guard. All of them, or with one bad value none."""
     with _errors():
-        values = dict(parse_assignment(text, "KEY=VALUE") for text in assignments)
+        values = parse_assignments(assignments, "KEY=VALUE")
     _send(Command(values=values), url, api_key, admin_key, as_json)
 
 
