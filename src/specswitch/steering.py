@@ -122,7 +122,7 @@ class Steering:
             return []
         reconfigure(self._controller, config)
         self._take(config)
-        lines = [f"{key}: {before} -> {now}" for key, (before, now) in changes.items()]
+        lines = [describe_change(key, before, now) for key, (before, now) in changes.items()]
         return [*lines, "safe mode left"] if failed else lines
 
     def _take(self, config: Config) -> None:
@@ -142,7 +142,16 @@ class Steering:
         if mode is before:
             return []
         self._controller.override(mode)
-        return [f"mode: {before or AUTO} -> {said}"]
+        return [f"override: {before or AUTO} -> {said}"]
+
+
+def describe_change(key: str, before: object, now: object) -> str:
+    """One line for a changed value, in the words of the YAML file."""
+    return f"{key}: {_written(before)} -> {_written(now)}"
+
+
+def _written(value: object) -> str:
+    return "null" if value is None else str(value)
 
 
 def checked_update(config: Config, values: Mapping[str, object], startup: Config) -> Config:
@@ -150,7 +159,7 @@ def checked_update(config: Config, values: Mapping[str, object], startup: Config
 
     Args:
         config: values in effect.
-        values: plain values by dotted key.
+        values: plain values by dotted key, no mappings.
         startup: values that the server was started with.
 
     Raises:
@@ -163,11 +172,18 @@ def checked_update(config: Config, values: Mapping[str, object], startup: Config
     ]
     if fixed:
         raise ConfigError(*fixed)
+    # A mapping would put the keys that it leaves out back to their defaults.
+    nested = [key for key, value in values.items() if isinstance(value, Mapping)]
+    if nested:
+        raise ConfigError(
+            *(f"{key}: give each key by itself, e.g. policy.waiting.enter=5" for key in nested)
+        )
     if values.get("policy.kind", startup.policy.kind) != startup.policy.kind:
-        raise _kind_is_fixed(startup)
+        raise ConfigError(
+            f"policy.kind: {startup.policy.kind} is fixed at start-up; choose a mode, or change it "
+            "in the file and restart the server"
+        )
     changed = update(config, values)
-    if changed.policy.kind != startup.policy.kind:
-        raise _kind_is_fixed(startup)
     if changed.max_speculative_batch > startup.max_speculative_batch:
         raise ConfigError(
             f"max_speculative_batch: {changed.max_speculative_batch} is above "
@@ -180,13 +196,6 @@ def checked_update(config: Config, values: Mapping[str, object], startup: Config
 
 def _flat(config: Config) -> dict[str, object]:
     return {".".join(path): value for path, value in leaves(config.model_dump(mode="json"))}
-
-
-def _kind_is_fixed(startup: Config) -> ConfigError:
-    return ConfigError(
-        f"policy.kind: {startup.policy.kind} is fixed at start-up; choose a mode, or change it in "
-        "the file and restart the server"
-    )
 
 
 def _differences(before: Config, now: Config) -> dict[str, list[object]]:

@@ -129,8 +129,8 @@ def ctl(server: Scripted | str, *words: str, **env: str) -> tuple[int, str, str]
     ],
 )
 def test_each_word_becomes_one_command(server, words, command) -> None:
-    server.answer = 200, [accepted("mode: auto -> speculate")]
-    assert ctl(server, *words) == (0, "mode: auto -> speculate\n", "")
+    server.answer = 200, [accepted("override: auto -> speculate")]
+    assert ctl(server, *words) == (0, "override: auto -> speculate\n", "")
     assert server.asked == [
         ("POST", "/set_internal_state", None, {"server_args": {"specswitch": command}})
     ]
@@ -164,6 +164,15 @@ def test_what_is_no_assignment_is_never_sent(server, text) -> None:
     assert server.asked == []
 
 
+def test_key_given_twice_is_never_sent(server) -> None:
+    assert ctl(server, "set", "guard.votes=8", "guard.votes=9") == (
+        1,
+        "",
+        "guard.votes: given twice; give it once\n",
+    )
+    assert server.asked == []
+
+
 # --- what is shown
 
 
@@ -172,7 +181,7 @@ def test_status_is_readable(server) -> None:
     assert code == 0
     for text in (
         "target_only (waiting_high, step 120)",
-        "waiting 17, running 8 of 8, KV use 40%",
+        "waiting 17, running 8 of 8, KV use 40% (at the last decode step)",
         "2.50; 2.60 before and not known yet after a switch",
         "speculate 450.0, target_only -",
         "votes 1 of 3, dwell 11 steps left, 1 of 20 switches in 1000 steps",
@@ -191,7 +200,7 @@ def test_status_tells_what_is_out_of_the_ordinary(server) -> None:
             {
                 **STATE,
                 "override": "speculate",
-                "changed": {"policy.waiting.enter": [16, 8]},
+                "changed": {"policy.waiting.enter": [16, 8], "policy.kv_use.enter": [0.9, None]},
                 "failure": "ZeroDivisionError: no profile",
                 "errors": {"policy": 1, "listener": 0, "telemetry": 3},
                 "guard": {"switches_in_window": 4},
@@ -202,11 +211,29 @@ def test_status_tells_what_is_out_of_the_ordinary(server) -> None:
     for text in (
         "override speculate",
         "policy.waiting.enter: 16 -> 8",
+        "policy.kv_use.enter: 0.9 -> null",
         "the policy failed: ZeroDivisionError: no profile",
         "policy 1, telemetry 3; see the server's log",
         "guard 4 switches in 1000 steps",
     ):
         assert text in out, text
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason", "override", "shown"),
+    [
+        ("target_only", "override", "target_only", "override target_only load"),
+        ("speculate", "steady", "target_only", "target_only (from the next decode step)"),
+        ("target_only", "dwell", "speculate", "speculate (from the next decode step)"),
+        ("target_only", "batch_limit", "speculate", "override speculate (waits: batch_limit)"),
+    ],
+)
+def test_status_tells_whether_the_override_is_in_effect(
+    server, mode, reason, override, shown
+) -> None:
+    state = {**STATE, "mode": mode, "reason": reason, "override": override}
+    server.answer = 200, info(state)
+    assert shown in " ".join(ctl(server, "status")[1].split())
 
 
 def test_several_schedulers_are_told_apart(server) -> None:

@@ -36,9 +36,9 @@ def refusal(steering: Steering, command: object) -> str:
 @pytest.mark.parametrize("mode", ["speculate", "target_only"])
 def test_mode_overrides_the_policy_until_auto(mode) -> None:
     controller, steering = steering_of()
-    assert steering.apply({"mode": mode}) == [f"mode: auto -> {mode}"]
+    assert steering.apply({"mode": mode}) == [f"override: auto -> {mode}"]
     assert controller.overridden == mode
-    assert steering.apply({"mode": "auto"}) == [f"mode: {mode} -> auto"]
+    assert steering.apply({"mode": "auto"}) == [f"override: {mode} -> auto"]
     assert controller.overridden is None
 
 
@@ -73,7 +73,7 @@ def test_values_take_effect_at_the_next_step_and_the_others_stay() -> None:
     [
         ({"policy.waiting.enter": 0}, "policy.waiting.enter: must be at least 1, got `0`"),
         ({"policy.waiting.enter": "5"}, "policy.waiting.enter: expected a whole number"),
-        ({"policy.waiting.enter": 2}, "policy.waiting.enter: policy.waiting: resume (2) must be"),
+        ({"policy.waiting.enter": 2}, "policy.waiting: resume (2, the default) must be"),
         ({"policy.waitng.enter": 5}, "policy.waitng: unknown key; did you mean waiting?"),
         ({"guard.votes": None}, "guard.votes: expected a whole number, got nothing (null)"),
         ({"guard.max_switches_per_1000_steps": 1}, "must be at least 2"),
@@ -83,7 +83,9 @@ def test_values_take_effect_at_the_next_step_and_the_others_stay() -> None:
         ({"draft_sync.window": 32}, "draft_sync.window: fixed at start-up"),
         ({"draft_sync": {"window": 32}}, "draft_sync: fixed at start-up"),
         ({"policy.kind": "fixed"}, "policy.kind: queue_depth is fixed at start-up"),
-        ({"policy": {"kind": "fixed", "mode": "speculate"}}, "policy.kind: queue_depth is fixed"),
+        ({"policy": {"waiting": {"enter": 5}}}, "policy: give each key by itself, e.g. policy.wai"),
+        ({"policy.waiting": {"enter": 5}}, "policy.waiting: give each key by itself"),
+        ({"guard": {}}, "guard: give each key by itself"),
         ({"policy": 3}, "policy: "),
         ({"": 3}, "unknown key"),
         ({"nothing": 3}, "unknown key"),
@@ -98,6 +100,23 @@ def test_bad_value_changes_nothing_and_says_why(values, message) -> None:
     assert message in refusal(steering, command)
     assert controller.overridden is None
     assert controller.decide(load(0, waiting=15)).mode is SPECULATE
+
+
+@pytest.mark.parametrize(
+    ("key", "start"),
+    [("foo.bar", "foo: unknown key"), ("policy.waitng.enter", "policy.waitng: unknown key")],
+)
+def test_refusal_names_one_key(key, start) -> None:
+    _, steering = steering_of()
+    assert refusal(steering, {"set": {key: 5}}).startswith(start)
+
+
+def test_quantity_left_out_is_null_as_in_the_file() -> None:
+    _, steering = steering_of(policy__kv_use=None)
+    assert steering.apply({"set": {"policy.kv_use.enter": 0.8}}) == [
+        "policy.kv_use.enter: null -> 0.8",
+        "policy.kv_use.resume: null -> 0.75",
+    ]
 
 
 def test_limit_can_be_lowered_and_raised_again_up_to_the_start() -> None:
@@ -119,6 +138,7 @@ def test_running_marks_follow_the_limit_when_they_did_before() -> None:
 def test_running_marks_of_the_operator_do_not_follow_and_the_refusal_says_what_to_do() -> None:
     _, steering = steering_of(policy__running__enter=60, policy__running__resume=50)
     message = refusal(steering, {"set": {"max_speculative_batch": 32}})
+    assert message.startswith("max_speculative_batch: policy.running.enter (60) is never reached")
     assert "lower enter to 33 or less" in message
 
 
@@ -155,7 +175,7 @@ def test_reset_goes_back_to_the_start_and_to_auto() -> None:
     assert steering.differences() == {"policy.waiting.enter": [9, 5]}
     assert steering.apply({"reset": True}) == [
         "policy.waiting.enter: 5 -> 9",
-        "mode: target_only -> auto",
+        "override: target_only -> auto",
     ]
     assert steering.differences() == {}
     assert controller.overridden is None

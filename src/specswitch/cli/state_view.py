@@ -6,7 +6,11 @@ from typing import Any
 
 from rich.table import Table
 
-from specswitch.steering import AUTO
+from specswitch.control import Mode, Reason
+from specswitch.steering import AUTO, describe_change
+
+#: What an override to speculate waits for (`Controller`).
+_HOLDS = (Reason.BATCH_LIMIT, Reason.REQUEST_OPT_OUT, Reason.SWITCH_CAP)
 
 
 def state_table(state: dict[str, Any]) -> Table:
@@ -36,9 +40,9 @@ def _lines(state: dict[str, Any]) -> list[tuple[str, str, str | None]]:
         ("draft sync", _draft_sync(state["draft_sync"]), None),
     ]
     if state["override"] != AUTO:
-        lines.insert(1, ("override", state["override"], "yellow"))
+        lines.insert(1, ("override", _override(state), "yellow"))
     lines += [
-        ("changed", f"{key}: {before} -> {now}", "yellow")
+        ("changed", describe_change(key, before, now), "yellow")
         for key, (before, now) in state["changed"].items()
     ]
     if state["failure"] is not None:
@@ -50,10 +54,19 @@ def _lines(state: dict[str, Any]) -> list[tuple[str, str, str | None]]:
     return lines
 
 
+def _override(state: dict[str, Any]) -> str:
+    said = str(state["override"])
+    if state["mode"] == said:
+        return said
+    if said == Mode.SPECULATE and state["reason"] in _HOLDS:
+        return f"{said} (waits: {state['reason']})"
+    return f"{said} (from the next decode step)"
+
+
 def _load(state: dict[str, Any]) -> str:
     return (
         f"waiting {state['waiting']}, running {state['running']} of {state['max_running_requests']}"
-        f", KV use {state['kv_use']:.0%}"
+        f", KV use {state['kv_use']:.0%} (at the last decode step)"
     )
 
 
