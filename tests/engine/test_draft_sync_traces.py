@@ -180,6 +180,19 @@ def test_requests_retracted_without_the_draft_resume_with_its_whole_kv(page_size
     assert differences(kept, whole_sequences(requests, run), "EAGLE3") == {}
 
 
+def test_a_retraction_discards_what_was_missed_and_is_no_truncated_prefix() -> None:
+    requests = [
+        text.ask(0, 90, rid=f"request {n}", sampling=MAY_END)
+        for n, text in enumerate(short_texts())
+    ]
+    # Back to speculation before the first of them ends.
+    run = run_planned(requests, "EAGLE3", "deferred", off_until(80), window=32, **TIGHT)
+    assert sum(result.retractions for result in run.results) > 0
+    assert run.snapshot["draft_sync"]["discarded"] > 0
+    assert run.snapshot["draft_sync"]["truncated_prefixes"] == 0
+    assert_each_miss_counts_once(run)
+
+
 def test_a_row_that_was_another_request_s_gives_back_only_its_own_positions() -> None:
     """Two rows, nine requests of different lengths, most of which end while the draft is off."""
     requests = [
