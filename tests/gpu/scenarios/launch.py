@@ -27,7 +27,7 @@ _ENVIRONMENT = {
         "CUDA_DEVICE_MAX_CONNECTIONS": "8",
         "NCCL_CUMEM_ENABLE": "0",
         "NCCL_NVLS_ENABLE": "0",
-        # Other servers of this session may use one GPU of a tensor-parallel one.
+        # Other servers of the same test run may use one GPU of a tensor-parallel one.
         "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
         # Many processes start at once; each would start workers for all cores.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
