@@ -86,24 +86,16 @@ class DeferredSync(DraftSync):
 
     def __init__(self, worker: Any, window: int) -> None:
         super().__init__()
-        runner = worker.target_worker.model_runner
-        rows = runner.req_to_token_pool.req_to_token.shape[0]
-        width, dtype = compat.release().draft_input_width(worker), runner.model_config.dtype
-        per_position = HiddenRing.bytes_per_position(rows, width, dtype)
-        _require_room(window, per_position, rows, compat.release().free_memory_gb(runner))
+        rows, width, dtype = _shape(worker)
+        free_gb = compat.release().free_memory_gb(worker.target_worker.model_runner)
+        _require_room(window, HiddenRing.bytes_per_position(rows, width, dtype), rows, free_gb)
         self._ring = HiddenRing(rows, window, width, dtype, worker.device)
-        self._gigabytes = window * per_position / 2**30
         self._extender = DraftExtender(worker)
         self._plan = FlushPlan(window)
 
     def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
         super().after_target_only(batch, result)
-        self._ring.write(
-            batch.req_pool_indices,
-            batch.seq_lens,
-            result.next_token_ids,
-            result.logits_output.hidden_states,
-        )
+        _keep(self._ring, batch, result)
         gaps = [gap.find(request) for request in batch.reqs]
         chosen = self._plan.choose([pending.missed for pending in gaps])
         if chosen:
@@ -138,10 +130,10 @@ class DeferredSync(DraftSync):
         return self._ring.nbytes
 
     def describe(self) -> str:
-        return f"deferred, window {self._ring.window}, ring {self._gigabytes:.3f} GB"
+        return f"deferred, window {self._ring.window}, ring {self.ring_bytes / 2**30:.3f} GB"
 
     def snapshot(self) -> dict[str, Any]:
-        return {**super().snapshot(), "ring_gb": round(self._gigabytes, 4)}
+        return {**super().snapshot(), "ring_gb": round(self.ring_bytes / 2**30, 4)}
 
 
 class EveryStepSync(DraftSync):
@@ -154,19 +146,12 @@ class EveryStepSync(DraftSync):
 
     def __init__(self, worker: Any) -> None:
         super().__init__()
-        runner = worker.target_worker.model_runner
-        width = compat.release().draft_input_width(worker)
-        rows = runner.req_to_token_pool.req_to_token.shape[0]
-        self._ring = HiddenRing(rows, 1, width, runner.model_config.dtype, worker.device)
+        rows, width, dtype = _shape(worker)
+        self._ring = HiddenRing(rows, 1, width, dtype, worker.device)
         self._extender = DraftExtender(worker)
 
     def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
-        self._ring.write(
-            batch.req_pool_indices,
-            batch.seq_lens,
-            result.next_token_ids,
-            result.logits_output.hidden_states,
-        )
+        _keep(self._ring, batch, result)
         lengths: Sequence[int] = batch.seq_lens_cpu.tolist()
         spans = [Span(index, length, length + 1) for index, length in enumerate(lengths)]
         proposal = self._extender.propose(batch, self._ring, spans)
@@ -204,6 +189,26 @@ def make_sync(worker: Any, config: Any) -> DraftSync:
     if config.mode == "every_step":
         return EveryStepSync(worker)
     return DraftSync()
+
+
+def _shape(worker: Any) -> tuple[int, int | None, torch.dtype]:
+    """Of a ring for this worker: pool rows, width of the hidden states (None: none), dtype."""
+    runner = worker.target_worker.model_runner
+    return (
+        runner.req_to_token_pool.req_to_token.shape[0],
+        compat.release().draft_input_width(worker),
+        runner.model_config.dtype,
+    )
+
+
+def _keep(ring: HiddenRing, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
+    """Write what a target-only step of ``batch`` leaves for the draft."""
+    ring.write(
+        batch.req_pool_indices,
+        batch.seq_lens,
+        result.next_token_ids,
+        result.logits_output.hidden_states,
+    )
 
 
 def _require_room(window: int, per_position: int, rows: int, free_gb: float) -> None:
