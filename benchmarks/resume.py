@@ -258,11 +258,21 @@ class _Load(_Part):
     """One load per concurrency on a server that writes its step times."""
 
     def __init__(
-        self, arm: Arm, setup: Setup, workload: Workload, folder: Path, points: Sequence[int]
+        self,
+        factory: ArmFactory,
+        setup: Setup,
+        workload: Workload,
+        folder: Path,
+        points: Sequence[int],
     ) -> None:
-        timed, self._file = _timed(arm, folder)
+        timed, self._file = _timed(self.arm_of(factory), folder)
         super().__init__(timed)
         self._setup, self._workload, self._points = setup, workload, points
+
+    @staticmethod
+    def arm_of(factory: ArmFactory) -> Arm:
+        """The server to load."""
+        raise NotImplementedError
 
     def plan(self) -> list[Measurement]:
         # A batch size of its own keeps the warm-up's steps apart.
@@ -297,18 +307,11 @@ class _Load(_Part):
 class _CatchUp(_Load):
     """The step that resumes, with as many missed positions a request as ``MISSED``."""
 
-    def __init__(
-        self,
-        factory: ArmFactory,
-        setup: Setup,
-        workload: Workload,
-        folder: Path,
-        points: Sequence[int],
-    ) -> None:
+    @staticmethod
+    def arm_of(factory: ArmFactory) -> Arm:
         # Half the window is not reached, so nothing is flushed before.
         sync = {"mode": "deferred", "window": WIDE_WINDOW}
-        arm = _configured(factory.periodic(MISSED), "catch_up", draft_sync=sync)
-        super().__init__(arm, setup, workload, folder, points)
+        return _configured(factory.periodic(MISSED), "catch_up", draft_sync=sync)
 
     def _evaluate(self, steps: Sequence[resume_steps.Step], point: int) -> dict[str, Any] | None:
         return resume_steps.catch_up_times(steps, point, MISSED)
@@ -317,17 +320,10 @@ class _CatchUp(_Load):
 class _Flush(_Load):
     """Flushes while the target decodes alone."""
 
-    def __init__(
-        self,
-        factory: ArmFactory,
-        setup: Setup,
-        workload: Workload,
-        folder: Path,
-        points: Sequence[int],
-    ) -> None:
+    @staticmethod
+    def arm_of(factory: ArmFactory) -> Arm:
         sync = {"mode": "deferred", "window": WINDOW}
-        arm = _configured(factory.make(FORCED_TARGET_ONLY), "flush", draft_sync=sync)
-        super().__init__(arm, setup, workload, folder, points)
+        return _configured(factory.make(FORCED_TARGET_ONLY), "flush", draft_sync=sync)
 
     def _evaluate(self, steps: Sequence[resume_steps.Step], point: int) -> dict[str, Any] | None:
         return resume_steps.flush_times(steps, point)
