@@ -3,6 +3,9 @@
 Ratios of decode throughput use the nominal values where both sides have them: there
 both arms are credited with the same acceptance length, so that the ratio compares step
 times and not the luck of the simulation. Raw ratios are shown beside them.
+
+Where two arms were measured in turns, the ratio is the median over the turns of the ratio in
+each, so that the drift of the machine between turns cancels; elsewhere it is that of the medians.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import arms
+from benchmarks import arms, turns
 
 #: No best arm is known without these: specswitch is held against the best of them.
 RIVALS = (arms.NO_SPEC, arms.STATIC, arms.UPSTREAM_ADAPTIVE)
@@ -87,8 +90,8 @@ def ratio(
 ) -> tuple[float | None, float | None]:
     """(ratio that counts, raw ratio) of decode throughput of two arms at a concurrency."""
     one, other = found.get(ours, {}).get(point, {}), found.get(theirs, {}).get(point, {})
-    raw = _divide(one.get("decode_tok_s"), other.get("decode_tok_s"))
-    nominal = _divide(one.get("decode_tok_s_nominal"), other.get("decode_tok_s_nominal"))
+    raw = turns.ratio(one, other, "decode_tok_s")
+    nominal = turns.ratio(one, other, "decode_tok_s_nominal")
     return (raw if nominal is None else nominal), raw
 
 
@@ -100,7 +103,3 @@ def best_rival(found: Mapping[str, Any], point: str) -> str | None:
         if (cell := found.get(arm, {}).get(point)) and cell["decode_tok_s"]
     }
     return max(speeds, key=lambda arm: speeds[arm]) if speeds else None
-
-
-def _divide(one: float | None, other: float | None) -> float | None:
-    return round(one / other, 4) if one is not None and other else None

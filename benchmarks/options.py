@@ -78,6 +78,14 @@ def common() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="start the next server behind its gate (default: if the engine copy has one)",
     )
+    servers.add_argument(
+        "--together",
+        type=count,
+        default=1,
+        metavar="N",
+        help="servers that are up at a time and measured in turns (default 1); the device must "
+        "hold them: add --server-arg='--max-total-tokens TOKENS'",
+    )
     run = parser.add_argument_group("run")
     run.add_argument("--out", type=Path, required=True, help="result file (.json)")
     run.add_argument("--resume", action="store_true", help="add what --out still lacks")
@@ -218,6 +226,7 @@ def make_runner(options: argparse.Namespace, setup: Setup, result: ResultFile) -
         prestart=prestart,
         memory=lambda: machine.device_memory_mib(setup.device),
         console=Console(stderr=False),
+        together=options.together,
     )
 
 

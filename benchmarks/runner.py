@@ -3,15 +3,21 @@
 A plan is an ordered list of measurements per arm. The loop starts the arm's server,
 runs what is due, saves each measurement, and never begins what cannot end before the
 deadline: machines with accelerators are lent by the minute.
+
+Arms that are up together are measured in turns. The speed of a machine drifts by more than
+the differences that matter, so that two arms which are measured minutes apart cannot be told
+apart to a percent; two measurements of one turn are seconds apart.
 """
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +63,24 @@ Finish = Callable[[Arm, int], None]
 """Called with the arm of a stopped server and its place in the result's list of servers."""
 
 
+@dataclass
+class _Member:
+    """One arm of a group.
+
+    Attributes:
+        index: its place in the queue of servers.
+        due: measurements still to be made.
+        server: None until it serves.
+        number: its place in the result's list of servers.
+    """
+
+    index: int
+    arm: Arm
+    due: list[Measurement] = field(default_factory=list)
+    server: Server | None = None
+    number: int | None = None
+
+
 class Deadline:
     """Seconds left; without a limit, always enough."""
 
@@ -80,6 +104,8 @@ class Runner:
         deadline: no server start and no measurement begins that would pass it.
         start_timeout_s: a server that takes longer has failed.
         prestart: see ServerQueue.
+        together: how many servers are up at a time, measured in turns. The device must hold
+            them, and each must be told how much of it to take (`--max-total-tokens`).
         memory: see ServerQueue.
         console: for the user.
     """
@@ -94,12 +120,14 @@ class Runner:
         prestart: bool,
         memory: Callable[[], int | None],
         console: Console,
+        together: int = 1,
     ) -> None:
         self._result = result
         self._folder = folder
         self._deadline = deadline
         self._start_timeout_s = start_timeout_s
         self._prestart = prestart
+        self._together = together
         self._memory = memory
         self._console = console
         self._start_s = _FIRST_START_S
@@ -116,7 +144,7 @@ class Runner:
         """Measure every arm that has something left to measure.
 
         An arm whose server fails is recorded and the next one is tried; when the first two
-        fail, the third would too, and the run ends.
+        do not start, the third would not either, and the run ends.
 
         Args:
             plan: measurements still missing for an arm, warm-ups first.
@@ -125,8 +153,9 @@ class Runner:
         Raises:
             BenchmarkError: nothing can be measured here.
         """
-        due = [(arm, measurements) for arm in arms if (measurements := plan(arm))]
-        total = sum(len(measurements) + 1 for _, measurements in due)
+        due = [(arm, list(measurements)) for arm in arms if (measurements := plan(arm))]
+        members = [_Member(index, arm, plan) for index, (arm, plan) in enumerate(due)]
+        total = sum(len(member.due) + 1 for member in members)
         queue = ServerQueue(
             [arm for arm, _ in due],
             self._folder,
@@ -135,54 +164,80 @@ class Runner:
             memory=self._memory,
         )
         with _terminable(), self._progress() as progress, queue:
-            task = progress.add_task("starting", total=total)
-            for index, (arm, measurements) in enumerate(due):
-                self._run_arm(queue, index, arm, measurements, finish, progress, task)
-                if len(self.failed) == index + 1 == 2:
-                    raise BenchmarkError(
-                        f"the first two servers failed; their logs are in {self._folder}"
-                    )
+            advance = _Advance(progress, progress.add_task("starting", total=total))
+            for first in range(0, len(members), self._together):
+                self._run_group(queue, members[first : first + self._together], finish, advance)
 
-    def _run_arm(
+    def _run_group(
         self,
         queue: ServerQueue,
-        index: int,
-        arm: Arm,
-        measurements: Sequence[Measurement],
+        group: Sequence[_Member],
         finish: Finish | None,
-        progress: Progress,
-        task: Any,
+        advance: _Advance,
     ) -> None:
-        if not self._deadline.allows(self._start_s + self._estimate(measurements[-1])):
-            self._skip(arm, measurements)
-            progress.advance(task, len(measurements) + 1)
+        if len(group) > 1 and self._fits(group[0]):
+            queue.prepare(member.index for member in group)
+        try:
+            for member in group:
+                self._start(queue, member, advance)
+            for turn in itertools.count():
+                running = [member for member in group if member.server and member.due]
+                if not running:
+                    break
+                # There and back, so that a steady drift falls on all alike.
+                self._run_turn(running if turn % 2 == 0 else running[::-1], advance)
+        finally:
+            for member in group:
+                queue.close(member.index)
+        for member in group:
+            if finish is not None and member.number is not None:
+                finish(member.arm, member.number)
+
+    def _start(self, queue: ServerQueue, member: _Member, advance: _Advance) -> None:
+        arm = member.arm
+        if not self._fits(member):
+            self._skip(arm, member.due)
+            advance.by(len(member.due) + 1)
             return
-        progress.update(task, description=f"{arm.name}: starting")
-        server = number = None
-        done = 0
+        advance.say(f"{arm.name}: starting")
         try:
             timeout_s = min(self._start_timeout_s, self._deadline.left() - _RESERVE_S)
-            server = queue.open(index, timeout_s)
-            self._start_s = server.ready_s or self._start_s
-            number = self._result.add_server(server.describe())
-            self._say(f"{arm.name}: ready {server.ready_s} s after it took the device")
-            progress.advance(task)
-            for measurement in measurements:
-                progress.update(task, description=f"{arm.name}: {measurement.label}")
-                self._measure(server, number, measurement)
-                done += 1
-                progress.advance(task)
+            server = queue.open(member.index, timeout_s, ahead=self._together == 1)
         except BenchmarkError as error:
-            if server is not None and not isinstance(error, ServerFailedError):
-                error = BenchmarkError(f"{error}\n{server.log_tail()}")
             self._fail(arm, error)
-            progress.advance(task, len(measurements) - done + (server is None))
-        finally:
-            queue.close(index)
-        if finish is not None and number is not None:
-            finish(arm, number)
+            advance.by(len(member.due) + 1)
+            if len(self.failed) == member.index + 1 == 2:
+                raise BenchmarkError(
+                    f"the first two servers failed; their logs are in {self._folder}"
+                ) from error
+            return
+        member.server = server
+        self._start_s = server.ready_s or self._start_s
+        member.number = self._result.add_server(server.describe())
+        self._say(f"{arm.name}: ready {server.ready_s} s after it took the device")
+        advance.by(1)
 
-    def _measure(self, server: Server, number: int, measurement: Measurement) -> None:
+    def _run_turn(self, running: Sequence[_Member], advance: _Advance) -> None:
+        """The next measurement of each."""
+        at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        for member in running:
+            server, measurement = member.server, member.due.pop(0)
+            assert server is not None, "not running"
+            advance.say(f"{member.arm.name}: {measurement.label}")
+            advance.by(1)
+            try:
+                self._measure(server, {"server": member.number, "turn": at}, measurement)
+            except BenchmarkError as error:
+                if not isinstance(error, ServerFailedError):
+                    error = BenchmarkError(f"{error}\n{server.log_tail()}")
+                self._fail(member.arm, error)
+                advance.by(len(member.due))
+                member.due.clear()
+
+    def _fits(self, member: _Member) -> bool:
+        return self._deadline.allows(self._start_s + self._estimate(member.due[-1]))
+
+    def _measure(self, server: Server, origin: Mapping[str, Any], measurement: Measurement) -> None:
         arm = server.arm
         if not self._deadline.allows(self._estimate(measurement)):
             self._skip(arm, [measurement])
@@ -192,7 +247,7 @@ class Runner:
         server.check_alive()
         self._took[measurement.point, measurement.kind] = time.monotonic() - start
         for point, value in values.items():
-            self._result.add(arm.name, point, measurement.kind, {"server": number, **value})
+            self._result.add(arm.name, point, measurement.kind, {**origin, **value})
         if measurement.point in values:
             self._say(f"{arm.name} {measurement.label}: {_brief(values[measurement.point])}")
 
@@ -227,6 +282,19 @@ class Runner:
             # In a log, the line printed for each measurement is the progress.
             disable=not self._console.is_terminal,
         )
+
+
+class _Advance:
+    """The bar of one task."""
+
+    def __init__(self, progress: Progress, task: Any) -> None:
+        self._progress, self._task = progress, task
+
+    def say(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
+    def by(self, steps: int) -> None:
+        self._progress.advance(self._task, steps)
 
 
 def _brief(value: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -196,21 +196,28 @@ class ServerQueue:
         for server in self._servers.values():
             server.stop()
 
-    def open(self, index: int, timeout_s: float) -> Server:
-        """The server of arm `index`, ready; starts the one after it behind the gate."""
+    def prepare(self, indices: Iterable[int]) -> None:
+        """Start these servers behind their gates, where there are gates."""
+        if self._prestart:
+            for index in indices:
+                self._launch(index)
+
+    def open(self, index: int, timeout_s: float, *, ahead: bool = True) -> Server:
+        """The server of arm `index`, ready; with `ahead` the next one starts behind its gate."""
         server = self._launch(index)
         server.wait_ready(timeout_s)
-        if self._prestart and index + 1 < len(self._arms):
-            self._launch(index + 1)
+        if ahead and index + 1 < len(self._arms):
+            self.prepare([index + 1])
         return server
 
     def close(self, index: int) -> None:
-        """Stop the server of arm `index` and wait until its device memory is free."""
+        """Stop the server of arm `index`, and wait until device memory is free after the last
+        one that had any."""
         server = self._servers.pop(index, None)
         if server is None:
             return
         server.stop()
-        if self._idle_mib is None:
+        if self._idle_mib is None or any(other.ready_s for other in self._servers.values()):
             return
         limit = time.monotonic() + self._FREE_S
         while (self._memory() or 0) > self._idle_mib + self._SLACK_MIB:

@@ -114,6 +114,33 @@ def test_every_arm_is_sent_the_same_prompts(
     assert len(set(flat)) == len(flat), "a repeated prompt would come from the prefix cache"
 
 
+def test_servers_that_are_up_together_are_measured_in_turns(bench: Run) -> None:
+    arms = "no_spec,static,forced_speculate"
+    flags = ["--points", "1,2", "--arms", arms, "--together", "2", "--no-latency"]
+    code, result = bench("envelope", *flags)
+    assert code == 0
+    turns = {
+        arm: [one["turn"] for point in ("1", "2") for one in cells[point]["repeats"]]
+        for arm, cells in result["arms"].items()
+    }
+    assert len(set(turns["no_spec"])) == 4
+    assert turns["no_spec"] == turns["static"]
+    # Of the next group.
+    assert not set(turns["forced_speculate"]) & set(turns["static"])
+
+
+def test_a_server_that_fails_among_others_leaves_them_running(
+    bench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CRASH", "--speculative-adaptive")
+    arms = "no_spec,upstream_adaptive,static"
+    flags = ["--points", "1", "--arms", arms, "--together", "3", "--no-latency"]
+    code, result = bench("envelope", *flags)
+    assert code == 1
+    assert [one["arm"] for one in result["failed"]] == ["upstream_adaptive"]
+    assert [len(result["arms"][arm]["1"]["repeats"]) for arm in ("no_spec", "static")] == [2, 2]
+
+
 def test_resume_measures_only_what_is_missing(bench: Run) -> None:
     bench("envelope", "--points", "1", "--arms", "no_spec", "--repeats", "1")
     code, result = bench("envelope", "--points", "1,2", "--arms", "no_spec", "--resume")

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import resume, resume_steps
 from benchmarks.errors import BenchmarkError
-from benchmarks.resume_steps import Part, Step
+from benchmarks.resume import steps as resume_steps
+from benchmarks.resume.steps import Part, Step
+from benchmarks.resume.summary import summarise
 
 
 def step(mode: str, tokens: dict[str, int], **fields: Any) -> Step:
@@ -131,6 +132,10 @@ def cell(**value: float) -> dict[str, Any]:
     return {"repeats": [{"server": 0, **value}]}
 
 
+def speeds(*values: float) -> dict[str, Any]:
+    return {"repeats": [{"server": 0, "decode_tok_s": value} for value in values]}
+
+
 def test_the_tables_are_made_of_the_single_measurements() -> None:
     arms = {
         "acceptance_deferred": {
@@ -139,13 +144,11 @@ def test_the_tables_are_made_of_the_single_measurements() -> None:
         },
         "acceptance_off": {"10": cell(acceptance_length=2.0, never_off=3.1, ratio=0.645)},
         "catch_up": {"16": cell(step_ms=9.0)},
-        "off_cost_off_1": {"16": cell(decode_tok_s=100.0), "64": cell(decode_tok_s=300.0)},
-        "off_cost_off_2": {"16": cell(decode_tok_s=102.0), "64": cell(decode_tok_s=302.0)},
-        "off_cost_deferred_1": {"16": cell(decode_tok_s=100.0), "64": cell(decode_tok_s=298.0)},
-        "off_cost_deferred_2": {"16": cell(decode_tok_s=100.0)},
-        "off_cost_every_step_1": {"16": cell(decode_tok_s=80.8)},
+        "off_cost_off": {"16": speeds(100.0, 102.0), "64": speeds(300.0, 302.0)},
+        "off_cost_deferred": {"16": speeds(100.0, 100.0), "64": speeds(298.0)},
+        "off_cost_every_step": {"16": speeds(80.8)},
     }
-    made = resume.summarise({"arms": arms, "setup": {"acceptance": 1.9}})
+    made = summarise({"arms": arms, "setup": {"acceptance": 1.9}})
     assert made["acceptance"] == {
         "never_off": 3.1,
         "deferred": {"10": 3.0, "100": 2.9},
@@ -161,5 +164,5 @@ def test_the_tables_are_made_of_the_single_measurements() -> None:
 
 
 def test_parts_that_were_not_measured_have_no_table() -> None:
-    made = resume.summarise({"arms": {}, "setup": {"acceptance": None}})
+    made = summarise({"arms": {}, "setup": {"acceptance": None}})
     assert made == {"acceptance_length": None}
