@@ -30,6 +30,7 @@ class SyncCounts:
         truncated_prefixes: finished requests (a count of these) whose prefix went into the prefix
             cache without the positions that the draft had missed.
         flushes, catch_ups: how many times it was done.
+        behind: requests with a gap now (a count of these); tells at once that there is none.
     """
 
     missed: int = 0
@@ -39,6 +40,7 @@ class SyncCounts:
     truncated_prefixes: int = 0
     flushes: int = 0
     catch_ups: int = 0
+    behind: int = 0
 
     @property
     def pending(self) -> int:
@@ -87,6 +89,7 @@ def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
     if gap is None:
         gap = Gap(length, length, 0, counts)
         setattr(request, _ATTRIBUTE, gap)
+        counts.behind += 1
     gap.decoded = length + 1
     gap.missed += 1
     counts.missed += 1
@@ -96,7 +99,9 @@ def widen(request: Any, length: int, counts: SyncCounts) -> Gap:
 
 def close(request: Any) -> None:
     """The draft's KV is complete again, or nobody will need it."""
-    if find(request) is not None:
+    gap = find(request)
+    if gap is not None:
+        gap.counts.behind -= 1
         delattr(request, _ATTRIBUTE)
 
 

@@ -46,6 +46,8 @@ class DraftSync:
 
         A request that comes back starts from token 0 and a zero state, which verification rejects.
         """
+        if not self.counts.behind:
+            return
         cold = []
         for index, request in enumerate(batch.reqs):
             pending = gap.find(request)
@@ -106,6 +108,8 @@ class DeferredSync(DraftSync):
 
     def before_speculative(self, batch: ModelWorkerBatch) -> None:
         """Fill every gap of ``batch`` and put a fresh proposal into its draft input."""
+        if not self.counts.behind:
+            return
         missed, last = [], []
         for index, request in enumerate(batch.reqs):
             pending = gap.find(request)
