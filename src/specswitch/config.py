@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specswitch.config_files import locate
 from specswitch.config_lines import Document, UnreadableError, read_document
 from specswitch.config_model import (
     Config,
@@ -100,7 +101,7 @@ def load_config(path: str | Path | None) -> Config:
     """The configuration in a YAML file.
 
     Args:
-        path: the file; None for the defaults.
+        path: the file, or the name of a ready one such as `throughput`; None for the defaults.
 
     Raises:
         ConfigError: the file cannot be read, or breaks a rule.
@@ -115,7 +116,7 @@ def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
     the other kind.
 
     Args:
-        path: the file; None for the defaults. Never empty.
+        path: the file, or the name of a ready one; None for the defaults. Never empty.
         flags: plain values by dotted key, e.g. `{"max_speculative_batch": 32}`.
 
     Raises:
@@ -123,8 +124,8 @@ def resolve(path: str | Path | None, flags: Mapping[str, object]) -> Resolved:
     """
     if path is not None and str(path) in ("", "."):  # `Path` makes the one of the other
         raise ConfigError("no file named: name a YAML file, or none at all to use the defaults")
-    name = None if path is None else str(Path(path))
-    sources = Sources(name, Document(data={}) if name is None else _read(name), flags)
+    name, document = (None, Document(data={})) if path is None else _read(Path(path))
+    sources = Sources(name, document, flags)
     config = _validate(sources)
     origins = {
         ".".join(key): sources.origin(key) for key, _ in leaves(config.model_dump(mode="json"))
@@ -160,9 +161,13 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _read(name: str) -> Document:
+def _read(given: Path) -> tuple[str, Document]:
+    """Name and content of the file that is meant."""
+    name = str(given)
     try:
-        return read_document(Path(name))
+        path = locate(given)
+        name = str(path)
+        return name, read_document(path)
     except UnreadableError as error:
         line = "" if error.line is None else f":{error.line}"
         raise ConfigError(f"{name}{line}: {error.message}") from error

@@ -36,7 +36,10 @@ def schema() -> None:
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files to check.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="YAML files, or names of ready ones, to check."),
+    ],
 ) -> None:
     """Check files; every problem is listed, one a line. Exit code 1 if there is any."""
     bad = False
@@ -55,7 +58,10 @@ def check(
 @app.command()
 def show(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="YAML file; none: the defaults.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="YAML file, or the name of a ready one; none: the defaults."
+        ),
     ] = None,
     flags: SetOption = [],  # noqa: B006 - Typer reads the default, nobody changes it
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -31,7 +31,7 @@ def demo(
     ] = Path("demo-report"),
     config: Annotated[
         Path | None,
-        typer.Option(help="Controller YAML; default: the ready-made cpu-demo.yaml."),
+        typer.Option(help="Controller YAML, or the name of a ready one; default: cpu-demo."),
     ] = None,
 ) -> None:
     """Serve a tiny model under calm, burst and calm load, and show the switches.

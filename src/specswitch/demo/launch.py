@@ -11,10 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from specswitch.demo.errors import DemoError
+from specswitch.config_files import ready_configs
 from specswitch.demo.server import HOST
-
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 # What the caller's shell may hold for its own servers must not reach the demo's.
 _FOREIGN = (
@@ -27,16 +25,8 @@ _FOREIGN = (
 
 
 def ready_config(name: str) -> Path:
-    """Path of a ready-made YAML file: in the installed package, or in a checkout.
-
-    Raises:
-        DemoError: there is none of that name.
-    """
-    for folder in (_PACKAGE / "configs", _PACKAGE.parents[1] / "configs"):
-        file = folder / f"{name}.yaml"
-        if file.is_file():
-            return file
-    raise DemoError(f"{name}.yaml is not installed: install specswitch again, with its configs")
+    """Path of a ready-made YAML file."""
+    return ready_configs()[name]
 
 
 @dataclass(frozen=True)

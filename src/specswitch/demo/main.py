@@ -8,8 +8,9 @@ from rich.console import Console
 
 from specswitch import tiny_pair
 from specswitch.config import Config, ConfigError, load_config
+from specswitch.config_files import locate
 from specswitch.demo.errors import DemoError
-from specswitch.demo.launch import Launch, ready_config
+from specswitch.demo.launch import Launch
 from specswitch.demo.report import summary, write
 from specswitch.demo.run import Demo
 from specswitch.demo.screen import screen_for
@@ -23,7 +24,7 @@ def run_demo(console: Console, folder: Path, config_file: Path | None) -> bool:
     Args:
         console: where progress and the summary go.
         folder: made when it is missing; files of an earlier demo are overwritten.
-        config_file: None for the ready-made one.
+        config_file: a YAML file or the name of a ready one; None for the demo's own.
 
     Returns:
         Whether all checks held.
@@ -32,7 +33,7 @@ def run_demo(console: Console, folder: Path, config_file: Path | None) -> bool:
         DemoError: it could not be run; nothing is left running.
         Interrupted: the user ended it; nothing is left running.
     """
-    file = config_file or ready_config("cpu-demo")
+    file = config_file or Path("cpu-demo")
     config, launch = _prepare(file, folder)
     plan = Plan()
     phases = plan.phases(tiny_pair.prompts(plan.total, seed=2))
@@ -54,7 +55,8 @@ def _prepare(file: Path, folder: Path) -> tuple[Config, Launch]:
     """Find everything before the first process starts, so that what is missing is said at once."""
     try:
         config = load_config(file)
-        launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), file.resolve())
+        path = locate(file).resolve()
+        launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), path)
     except (ConfigError, FileNotFoundError) as error:
         raise DemoError(str(error)) from None
     try:
