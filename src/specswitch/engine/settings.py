@@ -1,9 +1,11 @@
 """What the flags ask for, and how it travels to the scheduler processes.
 
 The values live on the engine's own ``ServerArgs`` under the names of the flags, as plain strings,
-numbers and dicts: the object is pickled to every scheduler process and is shown by
-``/server_info``. The YAML file is read once, in the parent; children rebuild the frozen config
-from the values, so a file that changes later cannot split the ranks.
+numbers and dicts: the object is pickled to every scheduler process, and schedulers show all of its
+attributes in ``/server_info`` under ``internal_states`` (managers/scheduler.py:3470); at its top
+level there are declared fields only (entrypoints/http_server.py:640). The YAML file is read once,
+in the parent; children rebuild the frozen config from the values, so a file that changes later
+cannot split the ranks.
 """
 
 from __future__ import annotations
@@ -29,8 +31,7 @@ class Settings:
         path: the YAML file that was read, None for the defaults.
         max_running_requests_unset: the user left ``--max-running-requests`` to the engine.
         target_only_batch_sizes: batch sizes to capture for target-only decode; None where the
-            engine
-            captures no graphs.
+            engine captures no graphs.
     """
 
     config: Config
