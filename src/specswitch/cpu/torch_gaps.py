@@ -1,12 +1,15 @@
 """What SGLang asks of torch unconditionally and a CPU build cannot do.
 
-Both functions replaced here order work between CUDA streams or wait for it. On a CPU every
-operation has finished when its call returns, so doing nothing is the exact equivalent.
+Two of the functions replaced here order work between CUDA streams or wait for it. On a CPU every
+operation has finished when its call returns, so doing nothing is the exact equivalent. The third
+makes a tensor in memory that a GPU can read; no values depend on that.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
+from typing import Any
 
 import torch
 
@@ -40,10 +43,28 @@ def fill() -> None:
     # set_embed() and set_embed_and_head() in models/llama*.py call it for any device that is not an
     # XPU.
     torch.cuda.synchronize = _synchronize
+    # layers/logits_processor.py:542 pins whenever log-probabilities of a prompt are asked for;
+    # elsewhere the engine looks first whether it can.
+    if not getattr(torch.tensor, _PAGEABLE, False):
+        torch.tensor = _pageable(torch.tensor)
     # The variable is read when torch._dynamo is first imported, which may have happened already.
     dynamo_config = sys.modules.get("torch._dynamo.config")
     if dynamo_config is not None:
         dynamo_config.disable = True
+
+
+_PAGEABLE = "specswitch_pageable"
+
+
+def _pageable(tensor: Any) -> Any:
+    """``torch.tensor`` that takes ``pin_memory`` and makes an ordinary tensor."""
+
+    @functools.wraps(tensor)
+    def make(*args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+        return tensor(*args, **kwargs)
+
+    setattr(make, _PAGEABLE, True)
+    return make
 
 
 def _record_stream(self: torch.Tensor, stream: object) -> None:

@@ -220,12 +220,18 @@ class EngineDriver:
             self._last_progress = self.tick
             result.output_ids += _new_tokens(output, position, first=not result.output_ids)
             result.logprobs += _at(output.output_token_logprobs_val, position) or []
-            for values, tokens in zip(
-                _at(output.output_top_logprobs_val, position) or [],
-                _at(output.output_top_logprobs_idx, position) or [],
-                strict=True,
-            ):
-                result.top_logprobs.append(list(zip(values, tokens, strict=True)))
+            result.top_logprobs += _alternatives(output, "output_top_logprobs", position)
+            result.token_ids_logprobs += _alternatives(
+                output, "output_token_ids_logprobs", position
+            )
+            result.input_logprobs += _at(output.input_token_logprobs_val, position) or []
+            result.input_top_logprobs += _alternatives(output, "input_top_logprobs", position)
+            result.input_token_ids_logprobs += _alternatives(
+                output, "input_token_ids_logprobs", position
+            )
+            # One entry for each request that asks for them, not for each request of the output.
+            if len(output.output_hidden_states or []) == len(output.rids):
+                result.hidden_states = output.output_hidden_states[position]
             result.cached_tokens = output.cached_tokens[position]
             result.retractions = output.retraction_counts[position]
             result.verify_steps = _at(output.spec_verify_ct, position) or 0
@@ -284,6 +290,16 @@ def _new_tokens(output: Any, position: int, first: bool) -> list[int]:
 def _at(values: Sequence[Any] | None, position: int) -> Any:
     # Lists of outputs that nobody asked for are None or empty.
     return values[position] if values else None
+
+
+def _alternatives(output: Any, name: str, position: int) -> list[list[tuple[float, int]]]:
+    """Per token, (log-probability, token) pairs; empty where the engine has none for a token."""
+    values = _at(getattr(output, f"{name}_val"), position) or []
+    tokens = _at(getattr(output, f"{name}_idx"), position) or []
+    return [
+        list(zip(some, named, strict=True)) if some is not None else []
+        for some, named in zip(values, tokens, strict=True)
+    ]
 
 
 def _config_file(config: Any) -> str:

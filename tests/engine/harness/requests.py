@@ -46,6 +46,12 @@ class Result:
         logprobs: log-probability of each output token, when asked for.
         top_logprobs: per output token, (log-probability, token) of each alternative, when asked
             for.
+        token_ids_logprobs: per output token, (log-probability, token) of each token that
+            ``token_ids_logprob`` names, when asked for.
+        input_logprobs, input_top_logprobs, input_token_ids_logprobs: the same for the prompt, from
+            ``logprob_start_len`` on; the first is None, as the engine gives it.
+        hidden_states: per forward pass of the request what the engine kept of its hidden states,
+            when asked for.
         cached_tokens: prompt tokens found in the radix cache.
         retractions: times the request was sent back to the queue for lack of KV slots.
         verify_steps: speculative steps the request took part in.
@@ -58,6 +64,11 @@ class Result:
     finish_reason: dict[str, Any] | None = None
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[list[tuple[float, int]]] = field(default_factory=list)
+    token_ids_logprobs: list[list[tuple[float, int]]] = field(default_factory=list)
+    input_logprobs: list[float | None] = field(default_factory=list)
+    input_top_logprobs: list[list[tuple[float, int]]] = field(default_factory=list)
+    input_token_ids_logprobs: list[list[tuple[float, int]]] = field(default_factory=list)
+    hidden_states: list[Any] = field(default_factory=list)
     cached_tokens: int = 0
     retractions: int = 0
     verify_steps: int = 0
