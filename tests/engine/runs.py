@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from harness import EngineDriver, Request, Result, run_scenario
+from harness.invariants import Books
 from harness.step_log import Step, StepLog
 from workloads import models, workload
 
@@ -147,13 +148,14 @@ def _serve(
         models=models(algorithm),
         **server_args,
     )
+    books = Books(driver.scheduler)
     log = StepLog(driver.scheduler)
     decisions = _record_decisions(driver.worker.controller) if switching else []
     notes: dict[str, Any] = {}
     extra = prepare(driver, notes) if prepare is not None else None
 
     def on_tick(driver: EngineDriver) -> None:
-        _check_claims(driver.scheduler)
+        books.check()
         if extra is not None:
             extra(driver)
 
@@ -162,20 +164,6 @@ def _serve(
     outcome.snapshot = driver.worker.snapshot() if switching else {}
     outcome.decisions, outcome.notes = decisions, notes
     return outcome
-
-
-def _check_claims(scheduler: Any) -> None:
-    """What each request says of its KV slots fits what it has generated.
-
-    One decode step is in flight when the loop comes round; each request in it has claimed a slot
-    for the token of that step (speculative/eagle_info_v2.py:149).
-    """
-    if not scheduler.result_queue or not scheduler.last_batch.forward_mode.is_decode():
-        return
-    for req in scheduler.last_batch.reqs:
-        if not req.finished() and not req.is_retracted:
-            assert req.kv_committed_len == len(req.origin_input_ids) + len(req.output_ids), req.rid
-            assert req.kv_committed_len <= req.kv_allocated_len, req.rid
 
 
 def _serve_plain(
