@@ -5,6 +5,7 @@
 #   TORCH_ARGS  extra pip arguments for PyTorch, for example an index of CPU-only
 #               builds; the default index may hold a CUDA build of several GB
 #   PIP_ARGS    extra pip arguments for every install
+#   PARALLEL    how pytest spreads the tests; empty: one after the other
 #   PYTEST_ARGS, DEMO_ARGS  passed on to pytest and to `specswitch demo`
 
 SHELL := /bin/bash
@@ -18,6 +19,9 @@ SGLANG_VERSION := 0.5.12.post1
 LOCK := requirements/cpu-$(SGLANG_VERSION)
 TORCH_ARGS ?=
 PIP_ARGS ?=
+# Tests of one file stay together, so that a server they share is started once, and files keep their
+# order: those with engines come first, and the short ones fill the end evenly.
+PARALLEL ?= -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST_ARGS ?=
 DEMO_ARGS ?= --out demo-report
 
@@ -75,10 +79,10 @@ demo: venv ## Serve a tiny model under changing load; writes demo-report/
 	@$(BIN)/specswitch demo $(DEMO_ARGS)
 
 test: venv ## All tests that run without a GPU
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-unit: venv ## Unit, property and CLI tests only (seconds)
-	@$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)
 
 lint: venv ## Ruff (rules and format) and mypy
 	@$(BIN)/ruff check .

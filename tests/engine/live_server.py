@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from harness.ports import reserve_port
 
 from specswitch import tiny_pair
 from specswitch.demo.launch import Launch
-from specswitch.demo.server import ServerProcess, free_port
+from specswitch.demo.server import ServerProcess
 
 API_KEY, ADMIN_KEY = "a-user", "an-operator"
 
@@ -33,8 +34,8 @@ def live_server(folder: Path, config: Path, *flags: str, **variables: str) -> It
         Its address.
     """
     launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), config)
-    port = free_port()
-    command = [*launch.specswitch(port), *flags]
+    port = reserve_port()
+    command = [*launch.specswitch(port), "--nccl-port", str(reserve_port()), *flags]
     environment = launch.environment() | variables
 
     async def start() -> ServerProcess:

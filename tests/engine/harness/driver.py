@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.ports import reserve_port
 from harness.random_models import ModelPaths, shared_random_models
 from harness.requests import Request, Result
 
@@ -94,7 +95,7 @@ class EngineDriver:
 
         load_plugins()
         models = models or shared_random_models()
-        fields = dict(DEFAULTS, model_path=str(models.target))
+        fields = dict(DEFAULTS, model_path=str(models.target), nccl_port=reserve_port())
         if algorithm is not None:
             fields |= {
                 "speculative_algorithm": algorithm,

@@ -15,7 +15,8 @@ from typing import Any
 import requests
 
 from harness.launcher import environment
-from specswitch.demo.server import HOST, free_port
+from harness.ports import reserve_port
+from specswitch.demo.server import HOST
 
 _POLL_S = 0.2
 
@@ -34,10 +35,10 @@ class HttpServer:
     """
 
     def __init__(self, arguments: Sequence[str], log: Path, **variables: str) -> None:
-        port = free_port()
+        port = reserve_port()
         self.url = f"http://{HOST}:{port}"
         self.log = log
-        address = ["--host", HOST, "--port", str(port)]
+        address = ["--host", HOST, "--port", str(port), "--nccl-port", str(reserve_port())]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sglang.launch_server", *arguments, *address],
