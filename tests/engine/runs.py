@@ -41,6 +41,7 @@ class Run:
         unavailable_slots: KV slots that are not free when idle, radix cache included.
         lost_rows: rows of the request-to-token table in use when idle.
         pending: requests that the scheduler still holds when idle.
+        fullest: largest fraction of the KV slots in use, as the checks of each pass saw it.
         steps: decode steps in order; empty without a speculative worker.
         prefills: tokens from prefills, by request.
         chunks: prefills that left a part of a prompt for the next one.
@@ -58,6 +59,7 @@ class Run:
     unavailable_slots: int
     lost_rows: int
     pending: int
+    fullest: float = 0.0
     steps: list[Step] = field(default_factory=list)
     prefills: dict[str, int] = field(default_factory=dict)
     chunks: int = 0
@@ -162,7 +164,7 @@ def _serve(
     outcome = _drive(driver, requests, algorithm, on_tick)
     outcome.steps, outcome.prefills, outcome.chunks = log.steps, log.prefills, log.chunks
     outcome.snapshot = driver.worker.snapshot() if switching else {}
-    outcome.decisions, outcome.notes = decisions, notes
+    outcome.decisions, outcome.notes, outcome.fullest = decisions, notes, books.fullest
     return outcome
 
 

@@ -189,6 +189,9 @@ class Books:
                 and mine.decoded <= request.kv_committed_len
             ):
                 raise self._wrong(f"{request.rid}: {mine}, {request.kv_committed_len} committed")
-        counted = self._sync.counts.pending
-        if counted != (pending := sum(mine.missed for _, mine in gaps)):
-            raise self._wrong(f"the draft misses {pending} positions, counted {counted}")
+        missed, counts = sum(mine.missed for _, mine in gaps), self._sync.counts
+        if (missed, len(gaps)) != (counts.pending, counts.behind):
+            raise self._wrong(
+                f"the draft misses {missed} positions of {len(gaps)} requests, counted are "
+                f"{counts.pending} of {counts.behind}"
+            )
