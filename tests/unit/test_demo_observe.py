@@ -7,22 +7,17 @@ from typing import Any
 
 import pytest
 
-from specswitch.demo.observe import (
-    Observer,
-    Sample,
-    SeenSwitch,
-    seconds_of_step,
-    switched_both_ways,
-)
+from specswitch.demo.observe import Observer, Sample, switched_both_ways
+from specswitch.timeline.model import SwitchAt, seconds_of_step
 
 
 def sample(seconds: float, step: int) -> Sample:
-    return Sample(seconds, "calm", "speculate", "steady", step, 0, 1, 0.1, 2.0, 0.0, {}, {})
+    return Sample(seconds, step, "speculate", 0, 1, 0.1, 2.0, 0.0, "calm", "steady", {}, {})
 
 
-def switch(target: str, step: int = 1) -> SeenSwitch:
+def switch(target: str, step: int = 1, seconds: float = 2.0) -> SwitchAt:
     source = "speculate" if target == "target_only" else "target_only"
-    return SeenSwitch(step, source, target, "waiting_high", 5, 4, 0.1)
+    return SwitchAt(seconds, step, source, target, "waiting_high", 5, 4, 0.1)
 
 
 def state(total: int, **changes: Any) -> dict[str, Any]:
@@ -76,6 +71,16 @@ def observe(states: list[dict[str, Any]], outstanding: int = 1) -> Observer:
 def test_each_switch_is_seen_once() -> None:
     observer = observe([state(0), state(2), state(2), state(5)])
     assert [seen.step for seen in observer.switches] == [0, 1, 2, 3, 4]
+
+
+def test_a_switch_has_the_time_of_its_step_between_two_polls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([0.0, 1.0, 3.0])
+    monkeypatch.setattr(Observer, "seconds", property(lambda _: next(times)))
+    observer = observe([state(0, step=10), state(0, step=20), state(25, step=30)])
+    assert observer.switches[-1].step == 24
+    assert observer.switches[-1].seconds == pytest.approx(1.8)
 
 
 def test_counts_are_taken_while_requests_are_outstanding() -> None:

@@ -10,23 +10,9 @@ pytest.importorskip("matplotlib")
 
 from test_demo_observe import sample, switch
 
-from specswitch.demo.figure import draw, stretches
+from specswitch.demo.figure import draw
 from specswitch.demo.outcome import Outcome, PhaseTime
 from specswitch.demo.report import summary, to_json
-
-
-def test_stretches_cover_the_whole_run_and_change_mode_at_switches() -> None:
-    samples = [sample(0.0, 0), sample(10.0, 100)]
-    switches = [switch("target_only", 20), switch("speculate", 70)]
-    assert stretches(samples, switches) == [
-        (0.0, 2.0, "speculate"),
-        (2.0, 7.0, "target_only"),
-        (7.0, 10.0, "speculate"),
-    ]
-
-
-def test_run_without_switches_is_one_stretch() -> None:
-    assert stretches([sample(0.0, 0), sample(4.0, 9)], []) == [(0.0, 4.0, "speculate")]
 
 
 def test_picture_of_a_single_sample_can_be_drawn(tmp_path: Path) -> None:
@@ -35,7 +21,7 @@ def test_picture_of_a_single_sample_can_be_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "one.png").stat().st_size > 1000
 
 
-def test_numbers_hold_the_time_of_each_switch() -> None:
+def test_numbers_hold_each_switch_with_its_time() -> None:
     outcome = Outcome(
         samples=(sample(0.0, 0), sample(10.0, 100)),
         switches=(switch("target_only", 20),),
@@ -45,7 +31,18 @@ def test_numbers_hold_the_time_of_each_switch() -> None:
         reference_seconds=2.0,
     )
     numbers = to_json(outcome)
-    assert numbers["switches"][0]["seconds"] == 2.0
+    assert numbers["switches"] == [
+        {
+            "seconds": 2.0,
+            "step": 20,
+            "source": "speculate",
+            "target": "target_only",
+            "reason": "waiting_high",
+            "waiting": 5,
+            "running": 4,
+            "kv_use": 0.1,
+        }
+    ]
     assert numbers["phases"][0]["tokens_per_second"] == 10.0
     assert not outcome.passed
     assert "FAIL  it went back to speculate" in summary(outcome)

@@ -58,7 +58,7 @@ class Client:
         return tuple(answer["output_ids"])
 
     async def state(self) -> dict[str, Any]:
-        """specswitch's part of `/server_info`; see `observe.Snapshot` for its keys.
+        """specswitch's part of `/server_info`.
 
         Raises:
             DemoError: the server ended, or runs without specswitch.

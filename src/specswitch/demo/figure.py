@@ -1,21 +1,12 @@
-"""The picture of a demo run: its samples and phases as a recording like any other."""
+"""The picture of a demo run: a recording like any other, with the phases of the traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from specswitch.demo.observe import Sample, SeenSwitch, seconds_of_step
 from specswitch.demo.outcome import Outcome
 from specswitch.timeline.figure import draw as draw_timeline
-from specswitch.timeline.model import Band, Moment, SwitchAt, Timeline
-
-
-def stretches(
-    samples: Sequence[Sample], switches: Sequence[SeenSwitch]
-) -> list[tuple[float, float, str]]:
-    """Start, end (seconds) and mode of each stretch between switches."""
-    return Timeline("", _moments(samples), _switches(samples, switches)).stretches()
+from specswitch.timeline.model import Band, Timeline
 
 
 def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None) -> None:
@@ -28,8 +19,8 @@ def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None)
     """
     timeline = Timeline(
         "specswitch demo: the mode follows the load",
-        _moments(outcome.samples),
-        _switches(outcome.samples, outcome.switches),
+        outcome.samples,
+        outcome.switches,
         bands=[
             Band(phase.start, phase.end, f"{phase.name}: {phase.requests} requests")
             for phase in outcome.phases
@@ -38,35 +29,3 @@ def draw(file: Path, outcome: Outcome, *, enter: int | None, resume: int | None)
         resume=resume,
     )
     draw_timeline(timeline, file)
-
-
-def _moments(samples: Sequence[Sample]) -> list[Moment]:
-    return [
-        Moment(
-            sample.seconds,
-            sample.step,
-            sample.mode,
-            sample.waiting,
-            sample.running,
-            sample.kv_use,
-            sample.acceptance_length,
-            sample.tokens_per_second,
-        )
-        for sample in samples
-    ]
-
-
-def _switches(samples: Sequence[Sample], switches: Sequence[SeenSwitch]) -> list[SwitchAt]:
-    return [
-        SwitchAt(
-            seconds_of_step(samples, switch.step),
-            switch.step,
-            switch.source,
-            switch.target,
-            switch.reason,
-            switch.waiting,
-            switch.running,
-            switch.kv_use,
-        )
-        for switch in switches
-    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specswitch.demo.compare import Difference
-from specswitch.demo.observe import Sample, SeenSwitch, switched_both_ways
+from specswitch.demo.observe import Sample, switched_both_ways
+from specswitch.timeline.model import SwitchAt
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Outcome:
     """
 
     samples: tuple[Sample, ...]
-    switches: tuple[SeenSwitch, ...]
+    switches: tuple[SwitchAt, ...]
     phases: tuple[PhaseTime, ...]
     answers: int
     differing: tuple[Difference, ...]
@@ -46,7 +47,7 @@ class Outcome:
 
     def checks(self) -> dict[str, bool]:
         """What the demo promises, and whether it held."""
-        left, back = switched_both_ways(list(self.switches))
+        left, back = switched_both_ways(self.switches)
         return {
             "all answers equal those of the server without speculation": not self.differing,
             "the burst switched the server to target_only": left,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from specswitch.control import Mode
-from specswitch.demo.observe import seconds_of_step
 from specswitch.demo.outcome import Outcome
 from specswitch.demo.screen import describe
 
@@ -28,7 +27,6 @@ def _versions() -> dict[str, str]:
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """All numbers of a run; times are seconds since the first sample."""
-    samples = list(outcome.samples)
     return {
         "versions": _versions(),
         "checks": outcome.checks(),
@@ -37,15 +35,14 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             for phase in outcome.phases
         ],
         "switches": [
-            {**asdict(switch), "seconds": round(seconds_of_step(samples, switch.step), 3)}
-            for switch in outcome.switches
+            {**asdict(switch), "seconds": round(switch.seconds, 3)} for switch in outcome.switches
         ],
         "answers": {
             "compared": outcome.answers,
             "different": [asdict(difference) for difference in outcome.differing],
         },
         "reference_seconds": round(outcome.reference_seconds, 3),
-        "samples": [asdict(sample) for sample in samples],
+        "samples": [asdict(sample) for sample in outcome.samples],
     }
 
 

@@ -21,7 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from specswitch.control import Mode
-from specswitch.demo.observe import Sample, SeenSwitch
+from specswitch.demo.observe import Sample
+from specswitch.timeline.model import SwitchAt
 from specswitch.timeline.text import COLOURS, describe, queue_strip
 
 __all__ = ["LiveScreen", "PlainScreen", "Screen", "describe", "screen_for"]
@@ -57,7 +58,7 @@ class Screen(Protocol):
     def sample(self, sample: Sample) -> None:
         """Show the state of the server."""
 
-    def switch(self, switch: SeenSwitch) -> None:
+    def switch(self, switch: SwitchAt) -> None:
         """Show a switch and its reason."""
 
 
@@ -117,7 +118,7 @@ class LiveScreen:
     def sample(self, sample: Sample) -> None:
         self._history.append(sample)
 
-    def switch(self, switch: SeenSwitch) -> None:
+    def switch(self, switch: SwitchAt) -> None:
         self._switches += 1
         colour = COLOURS.get(switch.target, "white")
         self._console.print(Text.assemble(("switch  ", "bold"), (describe(switch), colour)))
@@ -199,7 +200,7 @@ class PlainScreen:
             f"tokens/s {sample.tokens_per_second:.0f}"
         )
 
-    def switch(self, switch: SeenSwitch) -> None:
+    def switch(self, switch: SwitchAt) -> None:
         self._line(f"  switch  {describe(switch)}")
 
     def _line(self, text: str) -> None:

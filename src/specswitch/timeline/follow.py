@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,15 +36,16 @@ class TokenRate:
         return (tokens - before) / (seconds - then) if seconds > then else 0.0
 
 
-def new_switches(switches: dict[str, Any], known: int) -> list[dict[str, Any]]:
-    """Entries that came after the first `known`, as far as the server still lists them.
+def new_switches(state: dict[str, Any], known: int, around: Sequence[Moment]) -> list[SwitchAt]:
+    """Switches that came after the first `known`, as far as the server still lists them.
 
     Args:
-        switches: `switches` of a server's state.
+        state: specswitch's state of a scheduler.
+        around: the moments between which they happened, for their times.
     """
-    new = switches["total"] - known
-    entries: list[dict[str, Any]] = switches["recent"]
-    return entries[-new:] if new > 0 else []
+    new = state["switches"]["total"] - known
+    entries = state["switches"]["recent"][-new:] if new > 0 else []
+    return [SwitchAt.from_entry(seconds_of_step(around, each["step"]), each) for each in entries]
 
 
 class Follower:
@@ -96,11 +98,7 @@ class Follower:
             tokens_per_second=self._rate.at(seconds, sum(state["tokens"].values())),
         )
         self.moments.append(moment)
-        around = self.moments[-2:]
-        entries = new_switches(state["switches"], self._known)
-        found = [
-            SwitchAt.from_entry(seconds_of_step(around, each["step"]), each) for each in entries
-        ]
+        found = new_switches(state, self._known, self.moments[-2:])
         self.found += found
         if self._keep is not None:
             del self.moments[: -self._keep], self.found[: -self._keep]

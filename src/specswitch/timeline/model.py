@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -136,27 +136,15 @@ def _changes(
             yield event.seconds, known
 
 
-class Stepped(Protocol):
-    """Anything with a time and the decode step that was the last one then."""
-
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def step(self) -> int: ...
-
-
-S = TypeVar("S", bound=Stepped)
-
-
-def seconds_of_step(samples: Sequence[S], step: int) -> float:
-    """When a decode step ran, interpolated between the two samples around it; 0.0 without any."""
-    earlier = max((s for s in samples if s.step < step), key=lambda s: s.step, default=None)
-    later = min((s for s in samples if s.step >= step), key=lambda s: s.step, default=None)
+def seconds_of_step(moments: Sequence[Moment], step: int) -> float:
+    """When a decode step ran, interpolated between the two moments around it; 0.0 without any."""
+    earlier = max((m for m in moments if m.step < step), key=lambda m: m.step, default=None)
+    later = min((m for m in moments if m.step >= step), key=lambda m: m.step, default=None)
     if earlier is None or later is None:
         known = earlier or later
         return known.seconds if known else 0.0
-    # Several samples share a step while the server is idle: the last of the earlier
+    # Several moments share a step while the server is idle: the last of the earlier
     # and the first of the later are the ones that enclose it.
-    start = max(s.seconds for s in samples if s.step == earlier.step)
+    start = max(m.seconds for m in moments if m.step == earlier.step)
     share = (step - earlier.step) / (later.step - earlier.step)
     return start + share * (later.seconds - start)

@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from rich.text import Text
 
 from specswitch.control import Mode
+from specswitch.timeline.model import Moment, SwitchAt
 
 COLOURS = {Mode.SPECULATE.value: "cyan", Mode.TARGET_ONLY.value: "yellow"}
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-class ShownSwitch(Protocol):
-    """What is told about a switch; see `SwitchAt`."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def target(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def kv_use(self) -> float: ...
-
-
-class Queued(Protocol):
-    """A moment with its mode and queue depth."""
-
-    @property
-    def mode(self) -> str: ...
-    @property
-    def waiting(self) -> int: ...
-
-
-def describe(switch: ShownSwitch) -> str:
+def describe(switch: SwitchAt) -> str:
     """A switch in one line."""
     return (
         f"step {switch.step}: {switch.source} -> {switch.target} ({switch.reason}; "
@@ -49,7 +21,7 @@ def describe(switch: ShownSwitch) -> str:
     )
 
 
-def queue_strip(moments: Iterable[Queued]) -> Text:
+def queue_strip(moments: Iterable[Moment]) -> Text:
     """The queue depth of some moments as bars, coloured by mode."""
     shown = list(moments)
     top = max((moment.waiting for moment in shown), default=0) or 1
