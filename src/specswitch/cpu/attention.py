@@ -127,8 +127,9 @@ class CpuAttnBackend(TorchNativeAttnBackend):
         for request in self._plan_of(forward_batch):
             out[request.rows] = _attend(
                 q[request.rows],
-                keys[request.slots],
-                values[request.slots],
+                # Several times as fast as indexing, which is most of a small model's attention.
+                keys.index_select(0, request.slots),
+                values.index_select(0, request.slots),
                 request.mask,
                 layer.scaling,
                 grouped,
