@@ -34,6 +34,10 @@ SyncMode = Annotated[
     Literal["deferred", "every_step", "off"],
     BeforeValidator(lambda mode: "off" if mode is False else mode),
 ]
+Exactness = Annotated[
+    Literal["strict", "warn", "off"],
+    BeforeValidator(lambda setting: "off" if setting is False else setting),
+]
 Fraction = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
@@ -208,6 +212,10 @@ class Config(_Model):
     max_speculative_batch: PositiveCount = Field(default=64, validate_default=True)
     """Largest decode batch, in requests, that may speculate; a larger one is target_only at
     once, whatever the policy, the guard or the operator says."""
+    exactness: Exactness = "strict"
+    """What to do about requests whose answer would depend on the mode (penalties, min_p and the
+    like). strict: target_only as long as the batch holds one, whatever the policy, the guard or
+    the operator says; warn: speculate, and log each such option once; off: speculate."""
     safe_mode: Mode = Mode.TARGET_ONLY
     """Mode to stay in should the policy or a guard fail with an error: speculate or target_only.
     max_speculative_batch and the operator's override still hold."""

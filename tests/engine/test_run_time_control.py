@@ -123,11 +123,24 @@ def test_the_engines_own_settings_still_work_but_not_beside_ours() -> None:
         )
         notes["value"] = driver.server_args.speculative_accept_threshold_single
 
-    outcome = run("at_once", "EAGLE3", {}, prepare=prepare)
+    outcome = run("at_once", "EAGLE3", {}, config={"exactness": "warn"}, prepare=prepare)
     assert outcome.notes["own"] is True
     assert outcome.notes["value"] == 0.5
     assert "holds nothing else" in outcome.notes["beside"]["error"]
     assert outcome.snapshot["override"] == "auto"
+
+
+def test_settings_of_the_engine_that_make_answers_inexact_are_refused() -> None:
+    def prepare(driver: EngineDriver, notes: dict[str, Any]) -> Any:
+        notes["loose"] = send(driver, speculative_accept_threshold_acc=0.5)
+        notes["exact"] = send(driver, speculative_accept_threshold_acc=1.0)
+        notes["value"] = driver.server_args.speculative_accept_threshold_acc
+
+    outcome = run("at_once", "EAGLE3", {}, prepare=prepare)
+    assert outcome.notes["loose"]["accepted"] is False
+    assert "set it to 1.0" in outcome.notes["loose"]["error"]
+    assert outcome.notes["exact"] is True
+    assert outcome.notes["value"] == 1.0
 
 
 def test_a_server_without_specswitch_says_so() -> None:

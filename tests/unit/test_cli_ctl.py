@@ -49,6 +49,7 @@ STATE: dict[str, Any] = {
         "switch_cap": 20,
         "switches_in_window": 1,
     },
+    "exactness": {"setting": "strict", "requests": {}},
     "failure": None,
     "errors": {"policy": 0, "listener": 0, "telemetry": 0},
     "draft_sync": {"pending": 3, "missed": 168, "flushed": 160, "caught_up": 0, "discarded": 5},

@@ -186,6 +186,7 @@ def test_origins_name_default_file_and_flag(write) -> None:
         "draft_sync.mode": ("deferred", "default"),
         "draft_sync.window": (64, "default"),
         "max_speculative_batch": (32, "flag"),
+        "exactness": ("strict", "default"),
         "safe_mode": ("target_only", "default"),
         "event_log.path": (None, "default"),
         "event_log.max_bytes": (10_000_000, "default"),
@@ -315,6 +316,11 @@ def test_demo_file_switches_both_ways_within_some_steps_on_a_server_with_8_place
 
     assert steps_until(Mode.TARGET_ONLY, waiting=10, running=8) <= 5
     assert steps_until(Mode.SPECULATE, waiting=0, running=1) <= 20
+
+
+@pytest.mark.parametrize("written", ["off", "'off'", "false"])
+def test_exactness_can_be_off_however_yaml_reads_it(write, written) -> None:
+    assert load_config(write(f"exactness: {written}\n")).exactness == "off"
 
 
 @pytest.mark.parametrize("written", ["off", "'off'", "false"])

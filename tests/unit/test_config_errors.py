@@ -132,6 +132,8 @@ def test_file_that_is_no_configuration_gets_one_clear_line(refuse, text, line) -
          "max_speculative_batch"),
         ("draft_sync: {mode: never}", "w.yaml:1: draft_sync.mode: expected deferred, every_step or "
          "off, got `never`"),
+        ("exactness: exact", "w.yaml:1: exactness: expected strict, warn or off, got `exact`"),
+        ("exactness: true", "w.yaml:1: exactness: expected strict, warn or off, got true"),
         ("draft_sync: {mode: on}", "w.yaml:1: draft_sync.mode: expected deferred, every_step or "
          "off, got `on`, which YAML reads as true"),
         ("draft_sync: {window: 4}", "w.yaml:1: draft_sync.window: "),

@@ -234,6 +234,44 @@ def test_opt_outs_that_come_and_go_stay_under_the_cap() -> None:
     )
 
 
+# --- exactness
+
+
+def test_batch_that_speculation_would_answer_otherwise_is_target_only_at_once() -> None:
+    controller = build_controller(config_of(guard__dwell_steps=100, guard__votes=50))
+    controller.decide(load(0))
+    controller.override(SPECULATE)
+    decision = controller.decide(replace(load(1), inexact=1))
+    assert decision == Decision(1, TARGET_ONLY, Reason.EXACTNESS, True)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"kind": "fixed", "mode": "speculate"}, {"kind": "periodic", "period": 1}]
+)
+def test_exactness_goes_past_fixed_and_periodic_policies(policy) -> None:
+    controller = build_controller(Config.model_validate({"policy": policy}))
+    decisions = decide_all(controller, (replace(load(step), inexact=2) for step in range(20)))
+    assert {(each.mode, each.reason) for each in decisions} == {(TARGET_ONLY, Reason.EXACTNESS)}
+
+
+def test_exactness_is_named_after_the_batch_limit_and_before_an_opt_out() -> None:
+    controller = build_controller(config_of(**QUICK))
+    both = replace(load(0), inexact=1, opt_outs=1)
+    assert controller.decide(both).reason is Reason.EXACTNESS
+    assert controller.decide(replace(both, step=1, running=65)).reason is Reason.BATCH_LIMIT
+
+
+def test_inexact_requests_that_come_and_go_stay_under_the_cap() -> None:
+    controller = build_controller(config_of(**QUICK, guard__max_switches_per_1000_steps=4))
+    decisions = decide_all(
+        controller, (replace(load(step), inexact=step % 2) for step in range(500))
+    )
+    assert sum(each.switched for each in decisions) == 3
+    assert not any(each.mode is SPECULATE and each.step % 2 for each in decisions), (
+        "speculated for a request that it answers otherwise"
+    )
+
+
 # --- read-out
 
 

@@ -80,6 +80,7 @@ def test_values_take_effect_at_the_next_step_and_the_others_stay() -> None:
         ({"max_speculative_batch": 65}, "max_speculative_batch: 65 is above 64, the value at sta"),
         ({"max_speculative_batch": 0}, "max_speculative_batch: must be at least 1"),
         ({"safe_mode": "auto"}, "safe_mode: expected"),
+        ({"exactness": "off"}, "exactness: fixed at start-up"),
         ({"draft_sync.window": 32}, "draft_sync.window: fixed at start-up"),
         ({"draft_sync": {"window": 32}}, "draft_sync: fixed at start-up"),
         ({"policy.kind": "fixed"}, "policy.kind: queue_depth is fixed at start-up"),
@@ -224,6 +225,7 @@ KEYS = st.sampled_from(
         *("policy", "policy.kind", "policy.waiting", "policy.waiting.enter", "policy.running"),
         *("policy.kv_use.resume", "guard", "guard.votes", "guard.", ".", "policy..enter", "x"),
         *("max_speculative_batch", "max_speculative_batch.x", "safe_mode", "draft_sync.mode"),
+        *("exactness", "exactness.x"),
     ]
 )
 COMMANDS = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ from specswitch.control import Mode, Reason
 from specswitch.steering import AUTO, describe_change
 
 #: What an override to speculate waits for (`Controller`).
-_HOLDS = (Reason.BATCH_LIMIT, Reason.REQUEST_OPT_OUT, Reason.SWITCH_CAP)
+_HOLDS = (Reason.BATCH_LIMIT, Reason.EXACTNESS, Reason.REQUEST_OPT_OUT, Reason.SWITCH_CAP)
 
 
 def state_table(state: dict[str, Any]) -> Table:
@@ -45,6 +45,10 @@ def _lines(state: dict[str, Any]) -> list[tuple[str, str, str | None]]:
         ("changed", describe_change(key, before, now), "yellow")
         for key, (before, now) in state["changed"].items()
     ]
+    inexact = state["exactness"]["requests"]
+    if inexact:
+        text = ", ".join(f"{option} {requests}" for option, requests in inexact.items())
+        lines.append(("inexact requests", f"{text} ({state['exactness']['setting']})", None))
     if state["failure"] is not None:
         lines.append(("safe mode", f"the policy failed: {state['failure']}", "red"))
     errors = {part: count for part, count in state["errors"].items() if count}

@@ -10,7 +10,12 @@ from specswitch.control.controller import (
 from specswitch.control.decision import Decision, Mode, Reason, Switch
 from specswitch.control.guard import CAP_WINDOW_STEPS, Dwell, SwitchCap, Votes
 from specswitch.control.load import LoadSample
-from specswitch.control.overrule import BatchLimit, OperatorOverride, RequestOptOut
+from specswitch.control.overrule import (
+    BatchLimit,
+    ExactnessRule,
+    OperatorOverride,
+    RequestOptOut,
+)
 from specswitch.control.policy import (
     FixedPolicy,
     Marks,
@@ -28,6 +33,7 @@ __all__ = [
     "Counters",
     "Decision",
     "Dwell",
+    "ExactnessRule",
     "FixedPolicy",
     "Listener",
     "LoadSample",

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from specswitch.control.decision import Decision, Mode, Reason, Switch
 from specswitch.control.guard import CAP_WINDOW_STEPS, Dwell, SwitchCap, Votes
 from specswitch.control.load import LoadSample
-from specswitch.control.overrule import BatchLimit, OperatorOverride, RequestOptOut
+from specswitch.control.overrule import (
+    BatchLimit,
+    ExactnessRule,
+    OperatorOverride,
+    RequestOptOut,
+)
 from specswitch.control.policy import (
     FixedPolicy,
     Marks,
@@ -61,15 +66,17 @@ class Controller:
 
     1. the cap on switches, which may delay resuming, whoever wants to resume;
     2. the batch limit: above it a step is target_only, at once;
-    3. requests of the batch that opted out of speculation: target_only, at once;
-    4. the operator's override;
-    5. `policy`, with the guards that it is wrapped in.
+    3. requests of the batch that speculation would answer otherwise: target_only, at once;
+    4. requests of the batch that opted out of speculation: target_only, at once;
+    5. the operator's override;
+    6. `policy`, with the guards that it is wrapped in.
 
-    So limit, opt-outs and override go past dwell and votes, and all count as
+    So limit, requests and override go past dwell and votes, and all count as
     switches. An override to target_only takes effect at the next step. An override to
-    speculate waits while the batch is above the limit (reason `batch_limit`) and while
-    the cap has no room (reason `switch_cap`); it is kept and takes effect as soon as it
-    can. The cap therefore holds for every sequence of samples and overrides.
+    speculate waits while the batch is above the limit (reason `batch_limit`) or holds such
+    a request (`exactness`, `request_opt_out`), and while the cap has no room (`switch_cap`);
+    it is kept and takes effect as soon as it can. The cap therefore holds for every sequence
+    of samples and overrides.
 
     Deterministic: the same samples and overrides give the same decisions. Not
     thread-safe: for the scheduler's thread only.
@@ -216,7 +223,7 @@ class Controller:
     def _put_in_place(self, policy: Policy, limit: int, switch_cap: int | None) -> None:
         override = OperatorOverride(policy)
         override.mode = self._overridden
-        rules: Policy = BatchLimit(RequestOptOut(override), limit)
+        rules: Policy = BatchLimit(ExactnessRule(RequestOptOut(override)), limit)
         if switch_cap is not None:
             rules = SwitchCap(rules, switch_cap)
         for step in self._switch_steps:

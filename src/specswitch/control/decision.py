@@ -11,6 +11,9 @@ from specswitch.control.load import LoadSample
 class Mode(str, Enum):
     """How a decode step is run. The values appear in flags, YAML and metrics."""
 
+    # Enum's own is a Python function, and modes and reasons are keys of counters on every step.
+    __hash__ = str.__hash__
+
     SPECULATE = "speculate"
     TARGET_ONLY = "target_only"
 
@@ -25,6 +28,8 @@ class Reason(str, Enum):
     On a step that switches it names the cause; on any other step, what keeps the
     mode as it is.
     """
+
+    __hash__ = str.__hash__
 
     START = "start"
     """No sample has been seen yet."""
@@ -46,6 +51,8 @@ class Reason(str, Enum):
 
     BATCH_LIMIT = "batch_limit"
     """The decode batch is larger than `max_speculative_batch`."""
+    EXACTNESS = "exactness"
+    """The decode batch holds a request whose answer speculation would change."""
     REQUEST_OPT_OUT = "request_opt_out"
     """The decode batch holds a request that asked not to be speculated for."""
     OVERRIDE = "override"

@@ -22,6 +22,7 @@ class LoadSample:
         running: requests in the decode batch of this step.
         kv_use: fraction of the KV pool in use, 0.0 to 1.0.
         opt_outs: requests in the decode batch that asked not to be speculated for.
+        inexact: requests in the decode batch whose answer speculation would change.
     """
 
     step: int
@@ -29,3 +30,4 @@ class LoadSample:
     running: int
     kv_use: float
     opt_outs: int = 0
+    inexact: int = 0

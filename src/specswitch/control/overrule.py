@@ -1,4 +1,4 @@
-"""What overrules a policy: the batch limit, a request in the batch, and the operator.
+"""What overrules a policy: the batch limit, requests in the batch, and the operator.
 
 Unlike a guard, which can only keep the mode, these put their own mode in place of the
 proposal, and pass the dwell and the votes inside them by.
@@ -47,6 +47,21 @@ class RequestOptOut(PolicyDecorator):
             return self._inner.propose(sample, mode)
         self._inner.on_passed_over()
         return self._OPTED_OUT
+
+
+class ExactnessRule(PolicyDecorator):
+    """A decode batch with a request that speculation would answer otherwise is target_only.
+
+    Whatever the policy or the operator wants: an answer must not depend on load.
+    """
+
+    _INEXACT = Proposal(Mode.TARGET_ONLY, Reason.EXACTNESS)
+
+    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
+        if not sample.inexact:
+            return self._inner.propose(sample, mode)
+        self._inner.on_passed_over()
+        return self._INEXACT
 
 
 class BatchLimit(PolicyDecorator):

@@ -19,6 +19,7 @@ from typing import Any
 from specswitch.config import ConfigError, load_config
 from specswitch.engine import compat
 from specswitch.engine.errors import StartupRefusal
+from specswitch.engine.exactness import check_server
 from specswitch.engine.refusals import check_algorithm, check_server_args
 from specswitch.engine.settings import (
     CONFIG_ATTRIBUTE,
@@ -135,6 +136,7 @@ def attach_settings(
     check_algorithm(given.get("speculative_algorithm"))
     original(server_args, *args, **kwargs)
     check_server_args(server_args)
+    check_server(config.exactness, server_args)
     Settings(
         config=config,
         path=asked.config_path,

@@ -26,7 +26,7 @@ def describe_control(worker: Any) -> dict[str, Any]:
         {"override": "auto" or a mode, "config": values in effect, "changed": {key: [start-up,
         now]}, "guard": see ``Controller.holds``, "failure": text of the exception that put the safe
         mode in place, or null, "errors": {"policy", "listener", "telemetry"}, "opt_outs": requests
-        so far, "max_running_requests"}.
+        so far, "exactness": see ``InexactRequests.snapshot``, "max_running_requests"}.
     """
     controller, steering = worker.controller, worker.steering
     failure = controller.failure
@@ -42,6 +42,7 @@ def describe_control(worker: Any) -> dict[str, Any]:
             "telemetry": worker.containment.errors,
         },
         "opt_outs": worker.opt_outs.total,
+        "exactness": worker.inexact.snapshot(),
         "max_running_requests": worker.max_running_requests,
     }
 
@@ -49,12 +50,18 @@ def describe_control(worker: Any) -> dict[str, Any]:
 def set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:
     """AROUND ``Scheduler.set_internal_state``: carry out ``{"specswitch": COMMAND}``.
 
+    Settings of the engine that would make answers depend on the mode are refused as well.
+
     See ``Command.parse`` for the command. The reply's ``updated`` is {"accepted": true, "changed":
     lines, "specswitch": state} or {"accepted": false, "error": what to change}.
     """
     reports = compat.release().reports
     values = reports.internal_state_values(request)
     if STATE_KEY not in values:
+        worker = compat.release().scheduler_worker(scheduler)
+        problems = worker.inexact.problems_of(values) if is_switching(worker) else []
+        if problems:
+            return reports.internal_state_reply(_refused("; ".join(problems)))
         return original(scheduler, request)
     return reports.internal_state_reply(_carry_out(scheduler, values))
 

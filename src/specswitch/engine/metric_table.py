@@ -122,6 +122,11 @@ CAPTURES = _counter(
     "graph_captures_while_serving", "CUDA graphs captured after start-up; should stay 0."
 )
 OPT_OUTS = _counter("opted_out_requests", "Requests that opted out of speculation.")
+INEXACT = _counter(
+    "inexact_requests",
+    "Requests with an option that speculation answers otherwise, by option.",
+    "option",
+)
 COMMANDS = _counter("commands", "Commands of the operator, by outcome.", "outcome")
 ERRORS = _counter(
     "errors", "Exceptions that were contained, by part: policy, listener or telemetry.", "part"

@@ -41,11 +41,13 @@ def _attach_event_log(scheduler: Any, worker: Any) -> None:
 
 
 def note_request(scheduler: Any, request: Any, *_args: Any, **_kwargs: Any) -> None:
-    """BEFORE ``Scheduler._add_request_to_queue``: see whether it opts out of speculation."""
+    """BEFORE ``Scheduler._add_request_to_queue``: see whether it opts out of speculation, or asks
+    for what speculation cannot give."""
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
         parameters = compat.release().reports.custom_parameters(request)
         worker.containment.run(worker.opt_outs.note, request, parameters)
+        worker.containment.run(worker.inexact.note, request)
 
 
 def end_batch(_none: None, scheduler: Any, batch: Any, _result: Any) -> None:

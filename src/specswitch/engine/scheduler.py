@@ -39,7 +39,9 @@ def run_batch(
     if not is_switching(worker) or not release.is_decode(batch):
         return original(scheduler, batch, *args, **kwargs)
     mode = worker.begin_step(
-        *release.read_load(scheduler, batch), worker.opt_outs.count(batch.reqs)
+        *release.read_load(scheduler, batch),
+        worker.opt_outs.count(batch.reqs),
+        worker.inexact.count(batch.reqs),
     )
     if mode is Mode.SPECULATE:
         return original(scheduler, batch, *args, **kwargs)

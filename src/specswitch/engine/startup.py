@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from specswitch.engine import compat
+from specswitch.engine.exactness import simulation
 from specswitch.engine.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -16,6 +17,9 @@ def log_summary(worker: Any, settings: Settings, server_args: Any) -> None:
     if worker.target_worker.tp_rank == 0:
         for line in summary(worker, settings, server_args):
             logger.info("specswitch: %s", line)
+        feigned = simulation()
+        if feigned is not None:
+            logger.warning("specswitch: %s", feigned)
 
 
 def summary(worker: Any, settings: Settings, server_args: Any) -> list[str]:
@@ -39,5 +43,6 @@ def summary(worker: Any, settings: Settings, server_args: Any) -> list[str]:
         f"a larger decode batch is always target_only",
         f"graphs: {worker.graphs.describe()}",
         f"draft sync: {worker.sync.describe()}",
+        f"exactness {worker.inexact.describe()}",
         f"policy from {source}: {policy}; guard: {config.guard.model_dump(mode='json')}",
     ]

@@ -112,6 +112,8 @@ def _health(worker: Any) -> Iterator[Reading]:
     yield Reading(table.ERRORS, ("listener",), counters.listener_errors)
     yield Reading(table.ERRORS, ("telemetry",), worker.containment.errors)
     yield Reading(table.OPT_OUTS, (), worker.opt_outs.total)
+    for option, requests in worker.inexact.totals().items():
+        yield Reading(table.INEXACT, (option,), requests)
     yield Reading(table.COMMANDS, ("accepted",), worker.steering.accepted)
     yield Reading(table.COMMANDS, ("refused",), worker.steering.refused)
 

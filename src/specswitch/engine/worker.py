@@ -17,6 +17,7 @@ from specswitch.engine.containment import Containment
 from specswitch.engine.debug import check_mirror, debug_enabled
 from specswitch.engine.draft_sync.sync import make_sync, needs_hidden
 from specswitch.engine.errors import StartupRefusal
+from specswitch.engine.exactness import InexactRequests, repair
 from specswitch.engine.graphs import capture_target_only
 from specswitch.engine.internal_state import describe_control
 from specswitch.engine.opt_out import OptOuts
@@ -45,6 +46,7 @@ class SwitchingWorker:
         graphs: the target-only CUDA graphs.
         sync: keeps the draft's KV up to date.
         opt_outs: knows which requests opted out of speculation.
+        inexact: knows which requests speculation would answer otherwise.
         containment: runs what may fail without harm.
 
     Raises:
@@ -65,6 +67,10 @@ class SwitchingWorker:
         self.steering = Steering(self.controller, settings.config)
         self.containment = Containment()
         self.opt_outs = OptOuts()
+        self.inexact = InexactRequests(
+            settings.config.exactness, server_args, speak=self.target_worker.tp_rank == 0
+        )
+        repair()
         self.stats = StepStats()
         self.controller.add_listener(self.stats.count_switch)
         self._debug = debug_enabled()
@@ -83,7 +89,9 @@ class SwitchingWorker:
         self.sync = make_sync(self, settings.config.draft_sync)
         log_summary(self, settings, server_args)
 
-    def begin_step(self, waiting: int, running: int, kv_use: float, opt_outs: int = 0) -> Mode:
+    def begin_step(
+        self, waiting: int, running: int, kv_use: float, opt_outs: int = 0, inexact: int = 0
+    ) -> Mode:
         """Decide how to run the decode step that comes next; called by the scheduler hook.
 
         Args:
@@ -91,9 +99,10 @@ class SwitchingWorker:
             running: requests in the decode batch.
             kv_use: fraction of the KV pool in use.
             opt_outs: requests in the decode batch that opted out of speculation.
+            inexact: requests in the decode batch that speculation would answer otherwise.
         """
         step = 0 if self.load is None else self.load.step + 1
-        self.load = LoadSample(step, waiting, running, kv_use, opt_outs)
+        self.load = LoadSample(step, waiting, running, kv_use, opt_outs, inexact)
         self._decision = self.controller.decide(self.load)
         self.containment.run(self.stats.count_step, self._decision.mode)
         return self._decision.mode
