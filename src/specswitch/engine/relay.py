@@ -47,9 +47,17 @@ def resolve_future(original: Callable[..., None], future_map: Any, batch: Any) -
 def store_future(
     original: Callable[..., None], future_map: Any, future_indices: Any, result: Any
 ) -> None:
-    """AROUND ``FutureMap.store_to_map``, on the forward stream."""
+    """AROUND ``FutureMap.store_to_map``, on the forward stream.
+
+    What a target-only step does not store, nobody reads, but for one case: with a grammar in the
+    batch the engine processes a step's result before it launches the next one
+    (managers/scheduler.py:1585), so a request that has just ended, and with it what draft sync knew
+    of it, still takes part. What it drafts is discarded; it must only not start from a token that
+    does not exist. So the engine's buffers, which it does not initialise, begin as zeros.
+    """
     if getattr(result.next_draft_input, "carries_proposal", True):
-        original(future_map, future_indices, result)
+        with compat.release().zeroed_when_made(future_map, future_indices):
+            original(future_map, future_indices, result)
     else:
         compat.release().store_bonus_tokens(
             future_map, future_indices, result.next_draft_input, with_lengths=debug_enabled()

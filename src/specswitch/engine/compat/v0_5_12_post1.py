@@ -17,7 +17,7 @@ from specswitch.engine.compat import v0_5_12_post1_reports as reports  # noqa: F
 
 if TYPE_CHECKING:
     import torch
-    from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch, Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.model_executor.model_runner import ModelRunner
 
@@ -112,9 +112,39 @@ def is_decode(batch: ScheduleBatch | ModelWorkerBatch) -> bool:
     return batch.forward_mode.is_decode() and not batch.is_extend_in_batch
 
 
+def has_left(batch: ModelWorkerBatch, request: Req) -> bool:
+    """Whether a request of a decode batch had ended before the batch was launched.
+
+    With a grammar in the batch the engine processes the step before first (managers/scheduler.py
+    :1585, 1640); the request, whose row and KV slots are free by then, takes part all the same.
+    """
+    return batch.has_grammar and request.finished()
+
+
 def is_recurrent(model_runner: ModelRunner) -> bool:
     """True for models with recurrent state (Mamba, gated delta net), which verify tracks apart."""
     return model_runner.hybrid_gdn_config is not None or model_runner.mamba2_config is not None
+
+
+def tensor_parallel_ranks(model_runner: ModelRunner) -> list[int]:
+    """Numbers that the ranks of this runner's group have in ``torch.distributed``, in their order
+    (model_executor/model_runner.py:1305).
+
+    All processes there are of this group: pipelines and data-parallel attention are refused, and
+    replicas without it do not know of each other.
+    """
+    ranks: list[int] = model_runner.tp_group.ranks
+    return ranks
+
+
+def end_server() -> None:
+    """End the server as a scheduler does that hits an exception: its parent ends all processes
+    (managers/scheduler.py:4056, utils/watchdog.py:173)."""
+    import signal
+
+    import psutil
+
+    psutil.Process().parent().send_signal(signal.SIGQUIT)
 
 
 @contextmanager
@@ -266,6 +296,22 @@ def resolve_bonus_tokens(future_map: Any, draft_input: Any, *, with_lengths: boo
     indices.record_stream(torch.get_device_module(future_map.device).current_stream())
     draft_input.bonus_tokens = future_map.bonus_tokens_buf[indices]
     draft_input.new_seq_lens = future_map.new_seq_lens_buf[indices] if with_lengths else None
+
+
+@contextmanager
+def zeroed_when_made(future_map: Any, future_indices: Any) -> Iterator[None]:
+    """Zero the future map's buffers of proposals if what is run here makes them, but for what it
+    stores (managers/overlap_utils.py:80 leaves them uninitialised)."""
+    exist = future_map.buf_initialized
+    yield
+    if exist or not future_map.buf_initialized:
+        return
+    for name in ("topk_p_buf", "topk_index_buf", "hidden_states_buf"):
+        buffer = getattr(future_map, name, None)
+        if buffer is not None:
+            stored = buffer[future_indices.interval].clone()
+            buffer.zero_()
+            buffer[future_indices.interval] = stored
 
 
 def store_bonus_tokens(

@@ -37,9 +37,12 @@ class DraftSync:
 
     def after_target_only(self, batch: ModelWorkerBatch, result: GenerationBatchResult) -> None:
         """A target-only step of ``batch`` was launched, on the current stream."""
+        release = compat.release()
         lengths = batch.seq_lens_cpu.tolist()
         for request, length in zip(batch.reqs, lengths, strict=True):
-            gap.widen(request, length, self.counts)
+            # One that has left before would keep its gap for ever.
+            if not release.has_left(batch, request):
+                gap.widen(request, length, self.counts)
 
     def before_speculative(self, batch: ModelWorkerBatch) -> None:
         """``batch`` is about to speculate. Its gaps stay: nothing will ever fill them.
@@ -99,7 +102,7 @@ class DeferredSync(DraftSync):
         super().after_target_only(batch, result)
         _keep(self._ring, batch, result)
         gaps = [gap.find(request) for request in batch.reqs]
-        chosen = self._plan.choose([pending.missed for pending in gaps])
+        chosen = self._plan.choose([pending.missed if pending else 0 for pending in gaps])
         if chosen:
             spans = [Span(index, gaps[index].synced, gaps[index].decoded) for index in chosen]
             self._extender.fill(batch, self._ring, spans)
