@@ -66,16 +66,16 @@ def make_random_models(root: Path, seed: int = 0) -> ModelPaths:
         root: directory, made if missing.
         seed: two calls with the same seed write the same weights.
     """
-    random = _Random(seed)
+    random = RandomWeights(seed)
     target = random.language_model()
     paths = ModelPaths(
         root / "target",
         {"EAGLE": root / "eagle", "EAGLE3": root / "eagle3", "STANDALONE": root / "standalone"},
     )
-    _write(paths.target, target, "LlamaForCausalLM", LAYERS)
-    _write(paths.drafts["STANDALONE"], random.noisy_copy(target), "LlamaForCausalLM", LAYERS)
-    _write(paths.drafts["EAGLE"], random.eagle_head(), "LlamaForCausalLMEagle", 1)
-    _write(
+    write_model(paths.target, target, "LlamaForCausalLM", LAYERS)
+    write_model(paths.drafts["STANDALONE"], random.noisy_copy(target), "LlamaForCausalLM", LAYERS)
+    write_model(paths.drafts["EAGLE"], random.eagle_head(), "LlamaForCausalLMEagle", 1)
+    write_model(
         paths.drafts["EAGLE3"],
         random.eagle3_head(target["lm_head.weight"]),
         "LlamaForCausalLMEagle3",
@@ -88,7 +88,7 @@ def make_random_models(root: Path, seed: int = 0) -> ModelPaths:
     return paths
 
 
-class _Random:
+class RandomWeights:
     """Draws weights from one stream, so that the order of calls and the seed fix them all."""
 
     def __init__(self, seed: int) -> None:
@@ -97,12 +97,12 @@ class _Random:
     def language_model(self) -> Weights:
         weights = {
             # Unit variance: the embedding, not what layers add to it, decides the next token.
-            "model.embed_tokens.weight": self._normal(VOCABULARY, HIDDEN, std=1.0),
+            "model.embed_tokens.weight": self.normal(VOCABULARY, HIDDEN, std=1.0),
             "model.norm.weight": torch.ones(HIDDEN),
-            "lm_head.weight": self._normal(VOCABULARY, HIDDEN),
+            "lm_head.weight": self.normal(VOCABULARY, HIDDEN),
         }
         for number in range(LAYERS):
-            weights |= self._layer(f"model.layers.{number}")
+            weights |= self.layer(f"model.layers.{number}")
             weights[f"model.layers.{number}.input_layernorm.weight"] = torch.ones(HIDDEN)
         return weights
 
@@ -110,29 +110,29 @@ class _Random:
         def noisy(weight: torch.Tensor) -> torch.Tensor:
             if weight.dim() < 2 or weight.shape[0] == VOCABULARY:
                 return weight.clone()
-            return weight + _COPY_NOISE * weight.std() * self._normal(*weight.shape, std=1.0)
+            return weight + _COPY_NOISE * weight.std() * self.normal(*weight.shape, std=1.0)
 
         return {name: noisy(weight) for name, weight in target.items()}
 
     def eagle_head(self) -> Weights:
         # fc sees [embedding, hidden state]: pass the embedding through, let a little of the state
         # in.
-        mix = torch.cat([torch.eye(HIDDEN), 0.05 * self._normal(HIDDEN, HIDDEN)], dim=1)
-        return {"fc.weight": mix} | self._layer("layers.0")
+        mix = torch.cat([torch.eye(HIDDEN), 0.05 * self.normal(HIDDEN, HIDDEN)], dim=1)
+        return {"fc.weight": mix} | self.layer("layers.0")
 
     def eagle3_head(self, lm_head: torch.Tensor) -> Weights:
         tokens = torch.arange(0, VOCABULARY, VOCABULARY // DRAFT_VOCABULARY)
         in_draft = torch.zeros(VOCABULARY, dtype=torch.bool)
         in_draft[tokens] = True
         weights = {
-            "fc.weight": 0.1 * self._normal(HIDDEN, 3 * HIDDEN),
+            "fc.weight": 0.1 * self.normal(HIDDEN, 3 * HIDDEN),
             "norm.weight": torch.ones(HIDDEN),
             "lm_head.weight": lm_head[tokens].clone(),
             "d2t": tokens - torch.arange(DRAFT_VOCABULARY),
             "t2d": in_draft,
             "midlayer.input_layernorm.weight": torch.ones(HIDDEN),
             "midlayer.hidden_norm.weight": torch.ones(HIDDEN),
-        } | self._layer("midlayer", attention_input=2 * HIDDEN)
+        } | self.layer("midlayer", attention_input=2 * HIDDEN)
         # Only attention sees the embedding here (the first half of its input), so attention has to
         # carry it: queries and keys that equal the embedding make a row look at itself, values and
         # output copy it.
@@ -142,24 +142,24 @@ class _Random:
         weights["midlayer.self_attn.o_proj.weight"] = torch.eye(HIDDEN)
         return weights
 
-    def _layer(self, prefix: str, attention_input: int = HIDDEN) -> Weights:
+    def layer(self, prefix: str, attention_input: int = HIDDEN) -> Weights:
         return {
-            f"{prefix}.self_attn.q_proj.weight": self._normal(HEADS * HEAD_DIM, attention_input),
-            f"{prefix}.self_attn.k_proj.weight": self._normal(KV_HEADS * HEAD_DIM, attention_input),
-            f"{prefix}.self_attn.v_proj.weight": self._normal(KV_HEADS * HEAD_DIM, attention_input),
-            f"{prefix}.self_attn.o_proj.weight": _DAMPING * self._normal(HIDDEN, HEADS * HEAD_DIM),
-            f"{prefix}.mlp.gate_proj.weight": self._normal(INTERMEDIATE, HIDDEN),
-            f"{prefix}.mlp.up_proj.weight": self._normal(INTERMEDIATE, HIDDEN),
-            f"{prefix}.mlp.down_proj.weight": _DAMPING * self._normal(HIDDEN, INTERMEDIATE),
+            f"{prefix}.self_attn.q_proj.weight": self.normal(HEADS * HEAD_DIM, attention_input),
+            f"{prefix}.self_attn.k_proj.weight": self.normal(KV_HEADS * HEAD_DIM, attention_input),
+            f"{prefix}.self_attn.v_proj.weight": self.normal(KV_HEADS * HEAD_DIM, attention_input),
+            f"{prefix}.self_attn.o_proj.weight": _DAMPING * self.normal(HIDDEN, HEADS * HEAD_DIM),
+            f"{prefix}.mlp.gate_proj.weight": self.normal(INTERMEDIATE, HIDDEN),
+            f"{prefix}.mlp.up_proj.weight": self.normal(INTERMEDIATE, HIDDEN),
+            f"{prefix}.mlp.down_proj.weight": _DAMPING * self.normal(HIDDEN, INTERMEDIATE),
             f"{prefix}.post_attention_layernorm.weight": torch.ones(HIDDEN),
         }
 
-    def _normal(self, *shape: int, std: float | None = None) -> torch.Tensor:
+    def normal(self, *shape: int, std: float | None = None) -> torch.Tensor:
         scale = shape[-1] ** -0.5 if std is None else std
         return scale * torch.randn(*shape, generator=self._generator)
 
 
-def _write(
+def write_model(
     directory: Path, weights: Weights, architecture: str, layers: int, **overrides: Any
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
