@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specswitch.engine.errors import MirrorMismatch, RingMismatch
+from specswitch.engine.errors import MirrorMismatch, RingMismatch, SlotMismatch
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +44,36 @@ def check_mirror(batch: ModelWorkerBatch) -> None:
             raise MirrorMismatch(f"sequence lengths: host {host}, {name} {found}")
     if batch.seq_lens_sum != sum(host):
         raise MirrorMismatch(f"sum of sequence lengths: {batch.seq_lens_sum}, of {host}")
+
+
+def check_slots(batch: ModelWorkerBatch, table: torch.Tensor, width: int) -> None:
+    """Check the KV slots that a decode step is about to write.
+
+    The scheduler allocates ahead of what it knows to be accepted
+    (speculative/eagle_info_v2.py:125). A length that runs away from it would write to slots of
+    others, which shows only as wrong text.
+
+    Args:
+        batch: decode batch of b requests with exact host lengths, see ``check_mirror``.
+        table: [rows, context] int32, the engine's ``req_to_token``: slot of each position.
+        width: positions that the step writes for each request, from its length on.
+
+    Raises:
+        SlotMismatch: a position has no slot, or two positions have the same.
+    """
+    slots: list[int] = []
+    lengths, rows = batch.seq_lens_cpu.tolist(), batch.req_pool_indices.tolist()
+    for request, length, row in zip(batch.reqs, lengths, rows, strict=True):
+        committed, allocated = request.kv_committed_len, request.kv_allocated_len
+        if not committed <= allocated >= length + width:
+            raise SlotMismatch(
+                f"request {request.rid}: {allocated} slots allocated, {committed} committed; the "
+                f"step writes positions {length} to {length + width - 1}"
+            )
+        slots += table[row, length : length + width].tolist()
+    # Slot 0 takes what padding writes, and is what an unwritten entry holds.
+    if min(slots) < 1 or len(set(slots)) < len(slots):
+        raise SlotMismatch(f"the step writes the slots {slots}, {width} for each request")
 
 
 def check_missed_tokens(

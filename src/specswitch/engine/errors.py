@@ -17,3 +17,11 @@ class MirrorMismatch(RuntimeError):
 
 class RingMismatch(RuntimeError):
     """Draft sync kept other tokens than the request has emitted (``SPECSWITCH_DEBUG=1``)."""
+
+
+class RanksDisagree(RuntimeError):
+    """Tensor-parallel ranks decided on different modes; their answers would be wrong, or none."""
+
+
+class SlotMismatch(RuntimeError):
+    """A step would write KV slots that its requests do not have (``SPECSWITCH_DEBUG=1``)."""

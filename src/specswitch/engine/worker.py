@@ -14,7 +14,7 @@ from specswitch.control.decision import Decision, Mode
 from specswitch.control.load import LoadSample
 from specswitch.engine import compat, target_only
 from specswitch.engine.containment import Containment
-from specswitch.engine.debug import check_mirror, debug_enabled
+from specswitch.engine.debug import check_mirror, check_slots, debug_enabled
 from specswitch.engine.draft_sync.sync import make_sync, needs_hidden
 from specswitch.engine.errors import StartupRefusal
 from specswitch.engine.exactness import InexactRequests, repair
@@ -118,6 +118,11 @@ class SwitchingWorker:
         assert decision is not None, "a decode step without begin_step"
         if self._debug:
             check_mirror(model_worker_batch)
+            check_slots(
+                model_worker_batch,
+                self.req_to_token_pool.req_to_token,
+                1 if decision.mode is Mode.TARGET_ONLY else self.speculative_num_draft_tokens,
+            )
         with self.timer.measure(decision, len(model_worker_batch.seq_lens)):
             if decision.mode is Mode.SPECULATE:
                 self.sync.before_speculative(model_worker_batch)

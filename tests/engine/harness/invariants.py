@@ -127,11 +127,12 @@ class Books:
         """Each page has one owner, and pages are whole wherever they lie in a sequence."""
         if not self._allocator.is_not_in_free_group:
             raise self._wrong("a group of frees was left open")
-        parts = [self._allocator.free_pages.numpy(), self._allocator.release_pages.numpy()]
+        free = self._allocator.free_pages, self._allocator.release_pages
+        parts = [pages.cpu().numpy() for pages in free]
         parts += [self._pages_of("a cached prefix", slots) for slots in self._cached()]
         for request in requests:
             row = self._rows.req_to_token[request.req_pool_idx, : request.kv_allocated_len]
-            pages = self._pages_of(request.rid, row.numpy())
+            pages = self._pages_of(request.rid, row.cpu().numpy())
             if request.cache_protected_len % self._page:
                 raise self._wrong(f"{request.rid}: cached up to within a page")
             # Those before are in the prefix cache.
@@ -153,7 +154,7 @@ class Books:
         while nodes:
             node = nodes.pop()
             nodes += node.children.values()
-            found.append(node.value.numpy())
+            found.append(node.value.cpu().numpy())
             if node.lock_ref < 0 or len(node.value) % self._page:
                 raise self._wrong(
                     f"a cached prefix of {len(node.value)} slots, locked {node.lock_ref} times"

@@ -64,23 +64,27 @@ def _start(server: Server, options: argparse.Namespace) -> Any:
 
 
 def _serve_all(server: Server, driver: Any, options: argparse.Namespace) -> dict[str, Any]:
+    from harness.invariants import Books
+
     from scenarios.record import Recorder
     from scenarios.requests import request_set, with_logprobs
 
     recorder = Recorder(driver) if server.algorithm is not None else None
+    # Waits for the device at each pass, which debug mode does anyway.
+    books = Books(driver.scheduler) if server.debug else None
     tokenizer = Path(driver.server_args.model_path)
     runs = {}
     for run in server.runs:
         requests = request_set(run.requests, tokenizer)
         if recorder is None:
             requests = with_logprobs(requests)
-        runs[run.name] = _serve(server, run, driver, recorder, requests)
+        runs[run.name] = _serve(server, run, driver, recorder, books, requests)
     graphs = driver.worker.snapshot()["graphs"] if recorder is not None else {}
     return {"graphs": graphs, "runs": runs}
 
 
 def _serve(
-    server: Server, run: Run, driver: Any, recorder: Any, requests: list[Any]
+    server: Server, run: Run, driver: Any, recorder: Any, books: Any, requests: list[Any]
 ) -> dict[str, Any]:
     """{"answers": results of the requests, "lost_slots": KV slots not given back, "notes": see
     `disturb`, "seconds"}, and with a specswitch worker what `Recorder.since` returns."""
@@ -95,7 +99,7 @@ def _serve(
         if run.delay:
             disturbances.enter_context(delayed(driver.worker, run.delay, notes))
         started = time.perf_counter()
-        results = driver.generate(requests)
+        results = driver.generate(requests, books and (lambda _driver: books.check()))
         seconds = time.perf_counter() - started
     answers = [
         {
