@@ -22,7 +22,9 @@ def _release(monkeypatch) -> None:
     monkeypatch.setattr(table, "_argmax_only", lambda: False)
 
 
-def request(processor: str | None = None, **sampling: object) -> SimpleNamespace:
+def request(
+    processor: str | None = None, hidden: bool = False, **sampling: object
+) -> SimpleNamespace:
     """A greedy request, as the engine keeps it."""
     plain = {
         "top_k": 1,
@@ -37,6 +39,7 @@ def request(processor: str | None = None, **sampling: object) -> SimpleNamespace
     return SimpleNamespace(
         rid="r1",
         custom_logit_processor=processor,
+        return_hidden_states=hidden,
         sampling_params=SimpleNamespace(**plain | sampling),
     )
 
@@ -66,6 +69,7 @@ def judged(asked: SimpleNamespace, setting: str = "strict", **server_args: objec
         (request(min_new_tokens=1), "min_new_tokens"),
         (request(min_p=0.1, top_k=TOP_K_ALL), "min_p"),
         (request("{}"), "custom_logit_processor"),
+        (request(hidden=True), "return_hidden_states"),
     ],
 )
 def test_each_option_that_speculation_answers_otherwise_is_known(asked, option: str) -> None:

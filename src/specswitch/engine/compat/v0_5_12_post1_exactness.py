@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
     from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.session.session_controller import Session
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ OPTIONS: tuple[Option, ...] = (
     # (managers/tokenizer_manager.py:901).
     Option(
         "custom_logit_processor", "does not call it", lambda r, _: bool(r.custom_logit_processor)
+    ),
+    # The scheduler takes row i for request i (managers/scheduler_output_processor_mixin.py:600).
+    # Verification leaves a row for each draft token of each request, or none where the draft needs
+    # none (STANDALONE), so a step gives one row at most, and one of another request.
+    Option(
+        "return_hidden_states",
+        "gives one row a step, of some draft token",
+        lambda r, _: r.return_hidden_states,
     ),
     # Plain: layers/sampler.py:220, with --enable-deterministic-inference only, where requests
     # without a seed have 42 (sampling/sampling_batch_info.py:100). Verification draws from the
@@ -192,6 +201,33 @@ def end_as_plain_decode() -> None:
 
     setattr(check_one_by_one, _REPAIRED, True)
     Req.check_finished = check_one_by_one
+
+
+def continue_as_plain_decode() -> None:
+    """Let a session go on from where its last answer ended.
+
+    The next prompt of a session is the last one with its answer
+    (session/session_controller.py:189). To that the engine counts what was accepted after the end,
+    unless the session is a streaming one (session/streaming_session.py:508). A request that has
+    ended owns no KV any more when the next one is made, so those tokens can go.
+
+    Replaces the engine's function. To be called once a process; further calls do nothing.
+    """
+    from sglang.srt.session.session_controller import Session
+
+    create = Session.create_req
+    if hasattr(create, _REPAIRED):
+        return
+
+    def create_after_the_end(self: Session, *args: Any, **kwargs: Any) -> Req:
+        if not self.streaming:
+            for node in self.req_nodes.values():
+                if node.req.finished_len is not None:
+                    del node.req.output_ids[node.req.finished_len :]
+        return create(self, *args, **kwargs)
+
+    setattr(create_after_the_end, _REPAIRED, True)
+    Session.create_req = create_after_the_end
 
 
 _REPAIRED = "specswitch_repaired"
