@@ -77,6 +77,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--waves", type=opt.count, help="requests per slot and repeat (2 up to 16, then 1)"
     )
     one.add_argument("--latency", action=argparse.BooleanOptionalAction, default=True)
+    one.add_argument(
+        "--profile",
+        action="store_true",
+        help="end with the device's busy and idle time in a step, from the engine's profiler",
+    )
     one.add_argument("--output-len", type=opt.count, default=256, metavar="TOKENS")
 
     one = measuring("switch", switch.__doc__, _switch)
@@ -159,6 +164,7 @@ def _envelope(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         waves=options.waves,
         latency=options.latency,
+        profile=options.profile,
         result=result,
     )
     runner = opt.make_runner(options, setup, result)

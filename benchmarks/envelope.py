@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import client, decode_log
+from benchmarks import client, decode_log, device_time
 from benchmarks.arms import NO_SPEC, SPECSWITCH, WITH_PLUGIN, Arm
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import ResultFile
@@ -22,6 +22,7 @@ from benchmarks.workload import Workload
 BENCHMARK = "envelope"
 REPEATS = "repeats"
 LATENCY = "latency_passes"
+PROFILE = "profiles"
 _LATENCIES = ("ttft_ms", "itl_ms", "stall_ms", "e2e_ms")
 _WARM_UP_TOKENS = 24
 #: At most this many requests stream at a time, at every concurrency and for every arm.
@@ -42,6 +43,7 @@ class Envelope:
         repeats: throughput measurements per point.
         waves: requests per concurrent slot and measurement; None for 2 up to 16 slots, else 1.
         latency: whether to make the streamed pass.
+        profile: whether to end with a profile of the device at each point.
         result: cells that hold enough are not planned again.
     """
 
@@ -54,6 +56,7 @@ class Envelope:
         repeats: int,
         waves: int | None,
         latency: bool,
+        profile: bool,
         result: ResultFile,
     ) -> None:
         self._setup = setup
@@ -62,6 +65,7 @@ class Envelope:
         self._repeats = repeats
         self._waves = waves
         self._latency = latency
+        self._profile = profile
         self._result = result
 
     def plan(self, arm: Arm) -> list[Measurement]:
@@ -78,6 +82,9 @@ class Envelope:
         for point in self._points if self._latency else ():
             if not self._result.cell(arm.name, str(point)).get(LATENCY):
                 measurements.append(self._latency_pass(point))
+        for point in self._points if self._profile else ():
+            if not self._result.cell(arm.name, str(point)).get(PROFILE):
+                measurements.append(self._device_time(point))
         return [self._warm_up(), *measurements] if measurements else []
 
     def _warm_up(self) -> Measurement:
@@ -149,6 +156,14 @@ class Envelope:
 
         return Measurement(str(point), LATENCY, f"concurrency {point} latency", run)
 
+    def _device_time(self, point: int) -> Measurement:
+        def run(server: Server) -> Values:
+            prompts = self._workload.prompts(point, point, "profile")
+            load = [client.Request(prompt, self._setup.output_len) for prompt in prompts]
+            return {str(point): device_time.measure(server, load, point)}
+
+        return Measurement(str(point), PROFILE, f"concurrency {point} profile", run)
+
     def _nominal(self, arm: Arm, steps: Mapping[str, int] | None) -> float | None:
         """The acceptance length that the arm's steps had on average over infinite time.
 
@@ -199,10 +214,12 @@ def summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Medians and spreads of a cell's single measurements.
 
     `spread` is (max - min) / median of the decode throughput over the repeats, `e2e_spread`
-    that of the end-to-end throughput, `step_ms_spread` that of the step time.
+    that of the end-to-end throughput, `step_ms_spread` that of the step time. `busy_ms` and
+    `idle_ms` are of the device, in a step under the profiler.
     """
     repeats: list[Mapping[str, Any]] = cell.get(REPEATS, [])
     passes: list[Mapping[str, Any]] = cell.get(LATENCY, [])
+    profiles: list[Mapping[str, Any]] = cell.get(PROFILE, [])
 
     def values(key: str) -> list[float]:
         return [repeat[key] for repeat in repeats if repeat[key] is not None]
@@ -216,4 +233,7 @@ def summarise(cell: Mapping[str, Any]) -> dict[str, Any]:
     summary["step_ms_spread"] = spread(values("step_ms"))
     for key in _LATENCIES:
         summary[key] = median_percentiles(one[key] for one in passes)
-    return {**summary, REPEATS: list(repeats), LATENCY: list(passes)}
+    for key in ("busy_ms", "idle_ms") if profiles else ():
+        summary[key] = median_or_none((one[key] for one in profiles), digits=4)
+    kept = {REPEATS: list(repeats), LATENCY: list(passes)}
+    return {**summary, **kept, **({PROFILE: list(profiles)} if profiles else {})}

@@ -9,6 +9,7 @@ that the benchmarks do not need either.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import sys
@@ -103,6 +104,15 @@ class Engine:
             return stream
         return web.json_response({"meta_info": {"completion_tokens": request["tokens"]}})
 
+    async def profile(self, http: web.Request) -> web.Response:
+        body = await http.json()
+        kernel = {"cat": "kernel", "dur": 400.0}
+        events = [{**kernel, "ts": 1000.0 * step} for step in range(body["num_steps"])]
+        path = Path(body["output_dir"]) / "1" / "TP-0.trace.json.gz"
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+        return web.Response()
+
     async def info(self, http: web.Request) -> web.Response:
         state: dict[str, Any] = {}
         if self.policy:
@@ -114,6 +124,7 @@ async def main() -> None:
     engine = Engine()
     app = web.Application()
     app.add_routes([web.post("/generate", engine.generate), web.get("/server_info", engine.info)])
+    app.add_routes([web.post("/start_profile", engine.profile)])
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", int(flag("--port"))).start()

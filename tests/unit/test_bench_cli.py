@@ -114,6 +114,16 @@ def test_every_arm_is_sent_the_same_prompts(
     assert len(set(flat)) == len(flat), "a repeated prompt would come from the prefix cache"
 
 
+def test_a_profile_splits_a_step_into_busy_and_idle(bench: Run) -> None:
+    flags = ["--points", "1", "--arms", "no_spec", "--profile", "--no-latency"]
+    code, result = bench("envelope", *flags)
+    assert code == 0
+    cell = result["arms"]["no_spec"]["1"]
+    # 40 kernels of 0.4 ms, one a millisecond.
+    assert cell["busy_ms"] == 0.4
+    assert cell["idle_ms"] == pytest.approx(39 * 0.6 / 40)
+
+
 def test_servers_that_are_up_together_are_measured_in_turns(bench: Run) -> None:
     arms = "no_spec,static,forced_speculate"
     flags = ["--points", "1,2", "--arms", arms, "--together", "2", "--no-latency"]

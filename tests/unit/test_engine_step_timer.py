@@ -34,25 +34,29 @@ def test_only_rank_0_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert type(StepTimer.from_environment("cpu", tp_rank=0)) is RecordingTimer
 
 
+def batch(size: int) -> SimpleNamespace:
+    return SimpleNamespace(seq_lens=torch.zeros(size))
+
+
 def emit(timer: StepTimer, **tokens: int) -> None:
     """The result of a step reaches the host."""
-    batch = SimpleNamespace(reqs=[SimpleNamespace(rid=rid) for rid in tokens])
-    timer.emitted(batch, SimpleNamespace(accept_lens=torch.tensor(list(tokens.values()))))
+    requests = SimpleNamespace(reqs=[SimpleNamespace(rid=rid) for rid in tokens])
+    timer.emitted(requests, SimpleNamespace(accept_lens=torch.tensor(list(tokens.values()))))
 
 
 def test_each_step_has_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl"
     monkeypatch.setenv("SPECSWITCH_STEP_TIMES", str(path))
     timer = StepTimer.from_environment("cpu", tp_rank=0)
-    with timer.measure(decision(0, Mode.SPECULATE), 2), timer.part("propose", 7):
+    with timer.measure(decision(0, Mode.SPECULATE), batch(2)), timer.part("propose", 7):
         pass
     # Results come one step behind.
     assert path.read_text() == ""
-    with timer.measure(decision(1, Mode.TARGET_ONLY, switched=True), 1):
+    with timer.measure(decision(1, Mode.TARGET_ONLY, switched=True), batch(1)):
         pass
     emit(timer, a=4, b=1)
     timer.interrupt()
-    with timer.measure(decision(2, Mode.TARGET_ONLY), 5):
+    with timer.measure(decision(2, Mode.TARGET_ONLY), batch(5)):
         pass
     emit(timer, a=1)
     emit(timer, c=1)

@@ -46,10 +46,12 @@ def report_decode(original: Callable[..., None], scheduler: Any, *args: Any, **k
     The engine would divide by zero (observability/scheduler_metrics_mixin.py:681). It is shown the
     last interval that had one instead, so that its gauges stand still, and the totals stay.
     """
-    if not is_switching(compat.release().scheduler_worker(scheduler)):
+    reports = compat.release().reports
+    if not reports.is_due(scheduler) or not is_switching(
+        compat.release().scheduler_worker(scheduler)
+    ):
         original(scheduler, *args, **kwargs)
         return
-    reports = compat.release().reports
     interval = reports.interval_counts(scheduler)
     if interval[1]:
         setattr(scheduler, _INTERVAL, interval)

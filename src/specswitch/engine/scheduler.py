@@ -63,8 +63,7 @@ def count_result(_tokens: Any, scheduler: Any, result: Any, batch: Any) -> None:
     """
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
-        worker.containment.run(worker.record_result, result, len(batch.reqs))
-        worker.containment.run(worker.timer.emitted, batch, result)
+        worker.containment.run(worker.record_result, result, batch)
 
 
 def show_state(reply: Any, scheduler: Any, _request: Any) -> Any:

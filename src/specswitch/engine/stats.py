@@ -16,6 +16,9 @@ __all__ = ["ACCEPTANCE_WINDOW", "RECENT_SWITCHES", "StepStats", "describe_switch
 
 #: Switches kept for the read-out.
 RECENT_SWITCHES = 64
+#: Results that are added up at a time. A step's own code is cold each time it runs, so on the
+#: critical path of a step a result is only noted.
+_BATCH = 64
 
 
 class StepStats:
@@ -35,12 +38,13 @@ class StepStats:
 
     def __init__(self) -> None:
         self.steps: dict[Mode, int] = dict.fromkeys(Mode, 0)
-        self.tokens: dict[Mode, int] = dict.fromkeys(Mode, 0)
-        self.request_steps: dict[Mode, int] = dict.fromkeys(Mode, 0)
+        self._tokens: dict[Mode, int] = dict.fromkeys(Mode, 0)
+        self._request_steps: dict[Mode, int] = dict.fromkeys(Mode, 0)
+        self._noted: list[tuple[Mode, int, int]] = []
         self.switches = 0
         self.switches_by_cause: Counter[tuple[Mode, Mode, Reason]] = Counter()
         self.recent_switches: deque[Switch] = deque(maxlen=RECENT_SWITCHES)
-        self.acceptance = Acceptance()
+        self._acceptance = Acceptance()
         self.clock = StepClock()
 
     def count_step(self, mode: Mode) -> None:
@@ -50,9 +54,31 @@ class StepStats:
 
     def count_result(self, mode: Mode, tokens: int, requests: int) -> None:
         """A step's tokens reached the host: ``tokens`` in all, for ``requests`` requests."""
-        self.tokens[mode] += tokens
-        self.request_steps[mode] += requests
-        self.acceptance.add(mode, tokens, requests)
+        self._noted.append((mode, tokens, requests))
+        if len(self._noted) == _BATCH:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        for mode, tokens, requests in self._noted:
+            self._tokens[mode] += tokens
+            self._request_steps[mode] += requests
+            self._acceptance.add(mode, tokens, requests)
+        self._noted.clear()
+
+    @property
+    def tokens(self) -> dict[Mode, int]:
+        self._add_up()
+        return self._tokens
+
+    @property
+    def request_steps(self) -> dict[Mode, int]:
+        self._add_up()
+        return self._request_steps
+
+    @property
+    def acceptance(self) -> Acceptance:
+        self._add_up()
+        return self._acceptance
 
     def count_switch(self, switch: Switch) -> None:
         """Listener of the controller."""

@@ -20,6 +20,7 @@ import torch
 from specswitch.control.decision import Decision
 
 VARIABLE = "SPECSWITCH_STEP_TIMES"
+_NOTHING = nullcontext()
 
 
 class StepTimer:
@@ -33,13 +34,13 @@ class StepTimer:
             return StepTimer()
         return RecordingTimer(open(path, "w", encoding="utf-8"), device)
 
-    def measure(self, decision: Decision, batch: int) -> AbstractContextManager[None]:
-        """Around one decode step of ``batch`` requests."""
-        return nullcontext()
+    def measure(self, decision: Decision, batch: Any) -> AbstractContextManager[None]:
+        """Around one decode step of ``batch``."""
+        return _NOTHING
 
     def part(self, name: str, positions: int) -> AbstractContextManager[None]:
         """Around a part of the step that is being measured, over so many positions."""
-        return nullcontext()
+        return _NOTHING
 
     def emitted(self, batch: Any, result: Any) -> None:
         """The tokens of the next step in order have reached the host."""
@@ -77,8 +78,8 @@ class RecordingTimer(StepTimer):
         self._pending: deque[_Step] = deque()
 
     @contextmanager
-    def measure(self, decision: Decision, batch: int) -> Iterator[None]:
-        step = _Step(decision, batch, self._previous_end, self._mark())
+    def measure(self, decision: Decision, batch: Any) -> Iterator[None]:
+        step = _Step(decision, len(batch.seq_lens), self._previous_end, self._mark())
         self._pending.append(step)
         yield
         step.end = self._previous_end = self._mark()

@@ -28,7 +28,7 @@ from specswitch.engine.step_timer import StepTimer
 from specswitch.steering import Steering
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.schedule_batch import ModelWorkerBatch
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch, ScheduleBatch
     from sglang.srt.managers.utils import GenerationBatchResult
 
 _release = compat.release()
@@ -111,11 +111,11 @@ class SwitchingWorker:
         self, model_worker_batch: ModelWorkerBatch
     ) -> GenerationBatchResult:
         """Run one batch (engine: speculative/eagle_worker_v2.py:739)."""
-        if not _release.is_decode(model_worker_batch):
+        decision, self._decision = self._decision, None
+        if decision is None:
+            assert not _release.is_decode(model_worker_batch), "a decode step without begin_step"
             self.timer.interrupt()
             return super().forward_batch_generation(model_worker_batch)
-        decision, self._decision = self._decision, None
-        assert decision is not None, "a decode step without begin_step"
         if self._debug:
             check_mirror(model_worker_batch)
             check_slots(
@@ -123,7 +123,7 @@ class SwitchingWorker:
                 self.req_to_token_pool.req_to_token,
                 1 if decision.mode is Mode.TARGET_ONLY else self.speculative_num_draft_tokens,
             )
-        with self.timer.measure(decision, len(model_worker_batch.seq_lens)):
+        with self.timer.measure(decision, model_worker_batch):
             if decision.mode is Mode.SPECULATE:
                 self.sync.before_speculative(model_worker_batch)
                 return super().forward_batch_generation(model_worker_batch)
@@ -134,10 +134,12 @@ class SwitchingWorker:
             self.sync.after_target_only(model_worker_batch, result)
             return result
 
-    def record_result(self, result: GenerationBatchResult, requests: int) -> None:
+    def record_result(self, result: GenerationBatchResult, batch: ScheduleBatch) -> None:
         """Count a finished step; ``result.num_correct_drafts`` excludes the bonus tokens."""
-        mode = Mode.TARGET_ONLY if self.is_target_only(result) else Mode.SPECULATE
+        mode = Mode.TARGET_ONLY if target_only.is_target_only(result) else Mode.SPECULATE
+        requests = len(batch.reqs)
         self.stats.count_result(mode, result.num_correct_drafts + requests, requests)
+        self.timer.emitted(batch, result)
 
     @staticmethod
     def is_target_only(result: GenerationBatchResult) -> bool:
