@@ -36,7 +36,7 @@ ARGUMENTS = [
     *("--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
     *("--speculative-worker", "specswitch"),
     *("--max-running-requests", "4", "--max-total-tokens", "4096", "--random-seed", "1"),
-    *("--grammar-backend", "none"),
+    *("--grammar-backend", "none", "--sleep-on-idle"),
 ]
 
 

@@ -72,6 +72,8 @@ class Launch:
             # largest, so the two servers' answers can be compared exactly.
             *("--dtype", "float32"),
             "--disable-cuda-graph",
+            # A scheduler without work would keep a core busy that the other processes need.
+            "--sleep-on-idle",
             *("--grammar-backend", "none"),
             *("--max-running-requests", str(self.max_running)),
             *("--max-total-tokens", "8192"),
