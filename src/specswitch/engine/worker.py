@@ -22,6 +22,7 @@ from specswitch.engine.graphs import capture_target_only
 from specswitch.engine.internal_state import describe_control
 from specswitch.engine.opt_out import OptOuts
 from specswitch.engine.settings import Settings
+from specswitch.engine.ranks import make_ranks
 from specswitch.engine.startup import log_summary
 from specswitch.engine.stats import StepStats
 from specswitch.engine.step_timer import StepTimer
@@ -48,6 +49,7 @@ class SwitchingWorker:
         opt_outs: knows which requests opted out of speculation.
         inexact: knows which requests speculation would answer otherwise.
         containment: runs what may fail without harm.
+        ranks: compares decisions with the other tensor-parallel ranks.
 
     Raises:
         StartupRefusal: the model cannot be served in both modes.
@@ -88,6 +90,11 @@ class SwitchingWorker:
         self.timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         self.sync = make_sync(self, settings.config.draft_sync)
         log_summary(self, settings, server_args)
+        self.ranks = make_ranks(
+            _release.tensor_parallel_ranks(runner),
+            debug=self._debug,
+            end_server=_release.end_server,
+        )
 
     def begin_step(
         self, waiting: int, running: int, kv_use: float, opt_outs: int = 0, inexact: int = 0
@@ -105,6 +112,7 @@ class SwitchingWorker:
         self.load = LoadSample(step, waiting, running, kv_use, opt_outs, inexact)
         self._decision = self.controller.decide(self.load)
         self.containment.run(self.stats.count_step, self._decision.mode)
+        self.ranks.note(self._decision, self.load)
         return self._decision.mode
 
     def forward_batch_generation(
@@ -159,6 +167,7 @@ class SwitchingWorker:
             "graphs": self.graphs.snapshot(),
             "draft_sync": self.sync.snapshot(),
         }
+            "ranks": self.ranks.snapshot(),
 
 
 class SpecSwitchWorker(SwitchingWorker, _engine.EAGLEWorkerV2):
