@@ -21,8 +21,8 @@ from specswitch.engine.exactness import InexactRequests, repair
 from specswitch.engine.graphs import capture_target_only
 from specswitch.engine.internal_state import describe_control
 from specswitch.engine.opt_out import OptOuts
-from specswitch.engine.settings import Settings
 from specswitch.engine.ranks import make_ranks
+from specswitch.engine.settings import Settings
 from specswitch.engine.startup import log_summary
 from specswitch.engine.stats import StepStats
 from specswitch.engine.step_timer import StepTimer
@@ -48,8 +48,8 @@ class SwitchingWorker:
         sync: keeps the draft's KV up to date.
         opt_outs: knows which requests opted out of speculation.
         inexact: knows which requests speculation would answer otherwise.
-        containment: runs what may fail without harm.
         ranks: compares decisions with the other tensor-parallel ranks.
+        containment: runs what may fail without harm.
 
     Raises:
         StartupRefusal: the model cannot be served in both modes.
@@ -89,12 +89,12 @@ class SwitchingWorker:
         )
         self.timer = StepTimer.from_environment(self.device, self.target_worker.tp_rank)
         self.sync = make_sync(self, settings.config.draft_sync)
-        log_summary(self, settings, server_args)
         self.ranks = make_ranks(
             _release.tensor_parallel_ranks(runner),
             debug=self._debug,
             end_server=_release.end_server,
         )
+        log_summary(self, settings, server_args)
 
     def begin_step(
         self, waiting: int, running: int, kv_use: float, opt_outs: int = 0, inexact: int = 0
@@ -111,8 +111,8 @@ class SwitchingWorker:
         step = 0 if self.load is None else self.load.step + 1
         self.load = LoadSample(step, waiting, running, kv_use, opt_outs, inexact)
         self._decision = self.controller.decide(self.load)
-        self.containment.run(self.stats.count_step, self._decision.mode)
         self.ranks.note(self._decision, self.load)
+        self.containment.run(self.stats.count_step, self._decision.mode)
         return self._decision.mode
 
     def forward_batch_generation(
@@ -166,8 +166,8 @@ class SwitchingWorker:
             **describe_control(self),
             "graphs": self.graphs.snapshot(),
             "draft_sync": self.sync.snapshot(),
-        }
             "ranks": self.ranks.snapshot(),
+        }
 
 
 class SpecSwitchWorker(SwitchingWorker, _engine.EAGLEWorkerV2):
