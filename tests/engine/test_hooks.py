@@ -11,11 +11,13 @@ from runs import fixed
 from workloads import models
 
 from specswitch.control.decision import Mode
-from specswitch.engine import plugin
+from specswitch.engine import compat, plugin
 from specswitch.engine.errors import HookNotApplied
 from specswitch.engine.hooks import verify
 
 HOOKS = (*plugin.flag_hooks(), *plugin.engine_hooks())
+
+hooked = pytest.mark.skipif(compat.is_patched(), reason="the engine is patched: there are no hooks")
 
 
 def start() -> EngineDriver:
@@ -35,10 +37,12 @@ def undo(target: str) -> None:
     setattr(owner, name, type(held)(original) if hasattr(held, "__func__") else original)
 
 
+@hooked
 def test_every_hook_is_in_place_once_plug_ins_are_loaded() -> None:
     run_scenario(verify, HOOKS)
 
 
+@hooked
 @pytest.mark.parametrize(
     "target",
     [hook.target for hook in plugin.engine_hooks() if not hook.target.endswith("create_worker")],
@@ -55,6 +59,7 @@ def test_a_hook_that_did_not_take_stops_the_engine(target: str) -> None:
     assert "SGLANG_PLUGINS" in str(refusal.value)
 
 
+@hooked
 def test_without_the_hook_on_the_worker_class_the_scheduler_reports_no_worker() -> None:
     def scenario() -> tuple[str, dict[str, Any]]:
         undo("sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker")

@@ -60,6 +60,7 @@ def test_on_an_untested_release_only_the_flags_are_offered(
 ) -> None:
     install(monkeypatch, number)
     monkeypatch.delenv(compat.ALLOW_UNTESTED, raising=False)
+    monkeypatch.setattr(compat, "is_patched", lambda: False)
     registered: list[Hook] = []
     monkeypatch.setattr(Hook, "register", lambda hook: registered.append(hook))
     plugin.register()

@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -122,31 +123,59 @@ def attach_settings(
         StartupRefusal: bad file, bad flag, or a combination that cannot work.
     """
     asked = Request(kwargs.pop(WORKER_ATTRIBUTE, None), kwargs.pop(CONFIG_ATTRIBUTE, None))
-    asked = asked.or_else(_from_command_line.get(Request())).in_environment(_from_environment())
+    asked = asked.or_else(_from_command_line.get(Request())).in_environment(from_environment())
     if asked.worker == STOCK:
         original(server_args, *args, **kwargs)
         return
+    given = inspect.signature(original).bind(server_args, *args, **kwargs).arguments
+    with settings_attached(
+        server_args,
+        asked.config_path,
+        algorithm=given.get("speculative_algorithm"),
+        max_running_requests=given.get("max_running_requests"),
+    ):
+        original(server_args, *args, **kwargs)
 
+
+@contextmanager
+def settings_attached(
+    server_args: Any,
+    path: str | None,
+    *,
+    algorithm: str | None,
+    max_running_requests: int | None,
+) -> Iterator[None]:
+    """Read and check the YAML, let the engine complete its arguments inside, check those and
+    attach the settings to them.
+
+    Args:
+        server_args: the engine's, incomplete.
+        path: the YAML file, None for the defaults.
+        algorithm, max_running_requests: as given to the engine.
+
+    Raises:
+        StartupRefusal: bad file, or a combination that cannot work.
+    """
     release = compat.release()
     try:
-        config = load_config(asked.config_path)
+        config = load_config(path)
     except ConfigError as error:
         raise StartupRefusal(str(error)) from None
-    given = inspect.signature(original).bind(server_args, *args, **kwargs).arguments
-    check_algorithm(given.get("speculative_algorithm"))
-    original(server_args, *args, **kwargs)
+    check_algorithm(algorithm)
+    yield
     check_server_args(server_args)
     check_server(config.exactness, server_args)
     Settings(
         config=config,
-        path=asked.config_path,
-        max_running_requests_unset=given.get("max_running_requests") is None,
+        path=path,
+        max_running_requests_unset=max_running_requests is None,
         target_only_batch_sizes=release.bound_verify_graphs(
             server_args, config.max_speculative_batch
         ),
     ).attach(server_args)
 
 
-def _from_environment() -> Request:
+def from_environment() -> Request:
+    """What the environment asks for."""
     # Empty means unset, so that a variable can be cleared for one command.
     return Request(os.environ.get(WORKER_VARIABLE) or None, os.environ.get(CONFIG_VARIABLE) or None)

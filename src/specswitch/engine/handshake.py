@@ -7,7 +7,7 @@ parent they are ready, and the parent refuses to serve when one does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specswitch.engine import compat
@@ -22,8 +22,28 @@ def report_worker(info: dict[str, Any], scheduler: Any) -> dict[str, Any]:
     """AFTER ``Scheduler.get_init_info``: add the class name of a specswitch worker."""
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
-        info[KEY] = {"worker": type(worker).__name__}
+        info.update(report(worker))
     return info
+
+
+def report(worker: Any) -> dict[str, Any]:
+    """What a scheduler process says of its specswitch worker."""
+    return {KEY: {"worker": type(worker).__name__}}
+
+
+def check_reports(infos: Sequence[dict[str, Any]]) -> None:
+    """All scheduler processes of this node have said that they are ready.
+
+    Raises:
+        HookNotApplied: some of them run the engine's own worker.
+    """
+    silent = [rank for rank, info in enumerate(infos) if KEY not in info]
+    if silent:
+        raise HookNotApplied(
+            f"scheduler process(es) {silent} run SGLang's own worker: the plug-in did not load "
+            "there; look for 'Failed to load plugin' above, and if SGLANG_PLUGINS is set, add "
+            "specswitch to it"
+        )
 
 
 def require_worker(
@@ -45,12 +65,6 @@ def _checked(result: Any) -> Callable[[], None]:
 
     def wait_and_check() -> None:
         wait_for_ready()
-        silent = [rank for rank, info in enumerate(result.scheduler_infos) if KEY not in info]
-        if silent:
-            raise HookNotApplied(
-                f"scheduler process(es) {silent} run SGLang's own worker: the plug-in did not load "
-                "there; look for 'Failed to load plugin' above, and if SGLANG_PLUGINS is set, add "
-                "specswitch to it"
-            )
+        check_reports(result.scheduler_infos)
 
     return wait_and_check

@@ -48,7 +48,13 @@ def describe_control(worker: Any) -> dict[str, Any]:
 
 
 def set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any:
-    """AROUND ``Scheduler.set_internal_state``: carry out ``{"specswitch": COMMAND}``.
+    """AROUND ``Scheduler.set_internal_state``: answer what is for specswitch."""
+    reply = answer(scheduler, request)
+    return original(scheduler, request) if reply is None else reply
+
+
+def answer(scheduler: Any, request: Any) -> Any:
+    """Carry out ``{"specswitch": COMMAND}``; None for any other request.
 
     Settings of the engine that would make answers depend on the mode are refused as well.
 
@@ -62,7 +68,7 @@ def set_state(original: Callable[..., Any], scheduler: Any, request: Any) -> Any
         problems = worker.inexact.problems_of(values) if is_switching(worker) else []
         if problems:
             return reports.internal_state_reply(_refused("; ".join(problems)))
-        return original(scheduler, request)
+        return None
     return reports.internal_state_reply(_carry_out(scheduler, values))
 
 
@@ -98,9 +104,9 @@ async def answer_refusal(original: Callable[..., Any], manager: Any, request: An
     The engine answers 200 to all that a scheduler has received.
     """
     answers = await original(manager, request)
-    for answer in answers:
-        if isinstance(answer, dict) and not answer["accepted"]:
+    for said in answers:
+        if isinstance(said, dict) and not said["accepted"]:
             from fastapi import HTTPException
 
-            raise HTTPException(status_code=400, detail=answer["error"])
+            raise HTTPException(status_code=400, detail=said["error"])
     return answers

@@ -27,8 +27,18 @@ from specswitch.engine.settings import Settings
 
 def register() -> None:
     """Called by the engine's ``load_plugins()`` (plugins/__init__.py:129), once a process."""
-    for hook in (*flag_hooks(), *(engine_hooks() if compat.is_supported() else ())):
+    for hook in hooks():
         hook.register()
+
+
+def hooks() -> tuple[Hook, ...]:
+    """What has to be hooked on the installed engine: nothing, if it has the native patch.
+
+    Such an engine finds ``native.plugin`` by itself.
+    """
+    if compat.is_patched():
+        return ()
+    return (*flag_hooks(), *(engine_hooks() if compat.is_supported() else ()))
 
 
 def flag_hooks() -> tuple[Hook, ...]:

@@ -16,7 +16,8 @@ from specswitch.engine.debug import debug_enabled
 if TYPE_CHECKING:
     import torch
 
-_NEXT_LENGTHS = "specswitch_next_lengths"
+# A field of the engine's where it has the native patch.
+_NEXT_LENGTHS = "next_seq_lens"
 
 
 def announce_target_only(batch: Any, next_lengths: torch.Tensor) -> None:

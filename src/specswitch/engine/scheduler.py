@@ -22,6 +22,18 @@ def is_switching(worker: Any) -> bool:
     return hasattr(worker, "begin_step")
 
 
+def decide_step(worker: Any, batch: Any, waiting: int, running: int, kv_use: float) -> Mode:
+    """The mode in which to run a decode batch that is about to be launched; takes the load as
+    ``begin_step`` does."""
+    return worker.begin_step(
+        waiting,
+        running,
+        kv_use,
+        worker.opt_outs.count(batch.reqs),
+        worker.inexact.count(batch.reqs),
+    )
+
+
 def run_batch(
     original: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -38,11 +50,7 @@ def run_batch(
     worker = release.scheduler_worker(scheduler)
     if not is_switching(worker) or not release.is_decode(batch):
         return original(scheduler, batch, *args, **kwargs)
-    mode = worker.begin_step(
-        *release.read_load(scheduler, batch),
-        worker.opt_outs.count(batch.reqs),
-        worker.inexact.count(batch.reqs),
-    )
+    mode = decide_step(worker, batch, *release.read_load(scheduler, batch))
     if mode is Mode.SPECULATE:
         return original(scheduler, batch, *args, **kwargs)
     lengths_cpu = batch.seq_lens_cpu
@@ -73,5 +81,10 @@ def show_state(reply: Any, scheduler: Any, _request: Any) -> Any:
     """
     worker = compat.release().scheduler_worker(scheduler)
     if is_switching(worker):
-        reply.internal_state[STATE_KEY] = worker.containment.run(worker.snapshot)
+        reply.internal_state.update(state(worker))
     return reply
+
+
+def state(worker: Any) -> dict[str, Any]:
+    """What ``/server_info`` says of a switching worker."""
+    return {STATE_KEY: worker.containment.run(worker.snapshot)}

@@ -20,6 +20,7 @@ from specswitch.engine.errors import StartupRefusal
 from specswitch.engine.exactness import InexactRequests, repair
 from specswitch.engine.graphs import capture_target_only
 from specswitch.engine.internal_state import describe_control
+from specswitch.engine.native.callbacks import NativeCallbacks
 from specswitch.engine.opt_out import OptOuts
 from specswitch.engine.ranks import make_ranks
 from specswitch.engine.settings import Settings
@@ -36,7 +37,7 @@ _release = compat.release()
 _engine = _release.types()
 
 
-class SwitchingWorker:
+class SwitchingWorker(NativeCallbacks):
     """Mixin for a speculative worker of the engine.
 
     Attributes:

@@ -11,6 +11,8 @@ import importlib
 import os
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from specswitch.engine.errors import StartupRefusal
@@ -38,6 +40,21 @@ def installed_version() -> str | None:
 def is_supported() -> bool:
     """Whether ``release()`` would return a module for the installed engine."""
     return installed_version() in SUPPORTED or os.environ.get(ALLOW_UNTESTED) == "1"
+
+
+#: Module that the native patch (``patches/``) adds to the engine's package.
+NATIVE = "srt/speculative/worker_plugin.py"
+
+
+@cache
+def is_patched() -> bool:
+    """Whether the engine has the points that specswitch needs natively, so that it hooks nothing.
+
+    Imports nothing: where this is first asked, the engine is still being imported.
+    """
+    found = find_spec("sglang")
+    folders = found.submodule_search_locations if found is not None else None
+    return any(Path(folder, NATIVE).is_file() for folder in folders or ())
 
 
 @cache

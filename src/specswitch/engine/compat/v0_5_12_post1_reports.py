@@ -123,4 +123,7 @@ def internal_state_reply(updated: Any) -> Any:
     per scheduler that was asked (managers/tokenizer_control_mixin.py:800)."""
     from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 
-    return SetInternalStateReqOutput(updated=updated, server_args={})
+    reply = SetInternalStateReqOutput(updated=updated, server_args={})
+    if hasattr(reply, "error"):  # With the native patch the engine itself answers 400.
+        reply.error = updated.get("error")
+    return reply
