@@ -79,7 +79,7 @@ demo: venv ## Serve a tiny model under changing load; writes demo-report/
 	@$(BIN)/specswitch demo $(DEMO_ARGS)
 
 test: venv ## All tests that run without a GPU
-	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not gpu and not multigpu" $(PARALLEL) $(PYTEST_ARGS)
 
 test-unit: venv ## Unit, property and CLI tests only (seconds)
 	@$(BIN)/python -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)
