@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from specswitch.cli.main import app
 from specswitch.cli.server_client import ServerClient, ServerError
+from specswitch.config import Config
 
 STATE: dict[str, Any] = {
     "mode": "target_only",
@@ -54,6 +55,7 @@ STATE: dict[str, Any] = {
     "errors": {"policy": 0, "listener": 0, "telemetry": 0},
     "draft_sync": {"pending": 3, "missed": 168, "flushed": 160, "caught_up": 0, "discarded": 5},
     "max_running_requests": 8,
+    "config": Config().model_dump(mode="json"),
 }
 
 

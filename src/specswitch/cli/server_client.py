@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any
 
 import httpx
 import typer
+
+from specswitch.cli.state_shape import ShapeError, check_answers, check_states
 
 STATE_KEY = "specswitch"
 DEFAULT_URL = "http://127.0.0.1:30000"
@@ -86,7 +89,10 @@ class ServerClient:
         # (sglang 0.5.12.post1, utils/auth.py:148).
         response = self._send("GET", "/server_info", self._api_key)
         answer = self._json(response)
-        if not isinstance(answer, dict) or "internal_states" not in answer:
+        if not isinstance(answer, dict):
+            raise self._no_sglang()
+        states = answer.get("internal_states")
+        if not isinstance(states, list) or not all(isinstance(each, dict) for each in states):
             raise self._no_sglang()
         return answer
 
@@ -94,11 +100,18 @@ class ServerClient:
         """specswitch's state, one for each scheduler (data-parallel replica).
 
         Raises:
-            ServerError: see `info`; or the server runs without specswitch.
+            ServerError: see `info`; or the server runs without specswitch, or with one that tells
+                its state otherwise.
         """
-        states = [each.get(STATE_KEY) for each in self.info()["internal_states"]]
-        if not states or not all(isinstance(state, dict) for state in states):
+        found = self.info()["internal_states"]
+        if not found or not all(STATE_KEY in each for each in found):
             raise self._no_specswitch()
+        states = [each[STATE_KEY] for each in found]
+        if None in states:
+            raise ServerError(
+                f"{self._url} could not put its state together: its log says why; it serves on"
+            )
+        self._check(check_states, states)
         return states
 
     def command(self, command: dict[str, object]) -> list[dict[str, Any]]:
@@ -123,6 +136,7 @@ class ServerClient:
         if not all(isinstance(answer, dict) for answer in answers):
             # SGLang says true to what it does not know, and only logs it.
             raise self._no_specswitch()
+        self._check(check_answers, answers)
         for answer in answers:
             if not answer["accepted"]:
                 raise Refused(answer["error"])
@@ -152,6 +166,8 @@ class ServerClient:
                 f"{self._url} did not answer within {self._timeout_s:g} s: it is starting, stuck, "
                 "or --url is not its address"
             ) from None
+        except httpx.DecodingError:
+            raise self._no_sglang() from None
         except httpx.TransportError as error:
             raise ServerError(
                 f"no server answers at {self._url} ({error}): is it running, and is --url right?"
@@ -176,8 +192,17 @@ class ServerClient:
     def _json(self, response: httpx.Response) -> Any:
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._no_sglang() from None
+
+    def _check(self, check: Callable[[object], None], answer: object) -> None:
+        try:
+            check(answer)
+        except ShapeError as error:
+            raise ServerError(
+                f"{self._url} answers otherwise than this specswitch knows it ({error}): use the "
+                "version that the server runs"
+            ) from None
 
     def _about_keys(self, path: str, key: str | None) -> str:
         what = "wants a key" if key is None else "refuses the key"
@@ -199,10 +224,13 @@ class ServerClient:
 
 
 def _message(response: httpx.Response) -> str:
-    """What an error answer says, on a few lines at most."""
+    """What an error answer says, on a few lines at most; fit for a terminal."""
     try:
         answer = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
-    text = answer.get("message") if isinstance(answer, dict) else None
-    return str(text or response.text)[:2000].strip() or response.reason_phrase
+    said = answer.get("message") if isinstance(answer, dict) else None
+    # Not by the charset that the answer names, which may be none.
+    text = str(said or response.content.decode(errors="replace"))[:2000].strip()
+    shown = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text)
+    return shown or response.reason_phrase

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from specswitch.control import Mode, Reason
 from specswitch.steering import AUTO, describe_change
@@ -23,7 +24,8 @@ def state_table(state: dict[str, Any]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text, style in _lines(state):
-        table.add_row(name, text, style=style)
+        # As it is: an exception's text or a reason is no markup.
+        table.add_row(name, Text(text), style=style)
     return table
 
 
@@ -100,7 +102,7 @@ def _rates(state: dict[str, Any]) -> str:
 
 def _guard(guard: dict[str, int]) -> str:
     parts = []
-    if "votes_needed" in guard:
+    if guard.keys() >= {"votes", "votes_needed", "dwell_left"}:
         parts.append(f"votes {guard['votes']} of {guard['votes_needed']}")
         parts.append(f"dwell {guard['dwell_left']} steps left")
     cap = f" of {guard['switch_cap']}" if "switch_cap" in guard else ""

@@ -187,7 +187,7 @@ def plain_lines(watched: Watched) -> list[str]:
         f"tokens/s {watched.speed}",
         f"switches {state['switches']['total']}",
     ]
-    if "votes_needed" in guard:
+    if guard.keys() >= {"votes", "votes_needed", "dwell_left"}:
         parts.append(
             f"votes {guard['votes']}/{guard['votes_needed']}, dwell left {guard['dwell_left']}"
         )

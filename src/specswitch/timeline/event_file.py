@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from specswitch.timeline.model import Moment, SwitchAt, Timeline
+from specswitch.timeline.shapes import EVENT, ConfigShown, Event, Marks, SampleEvent
 
 #: Speed is averaged over at least a second, and in a long log over so large a part of it.
 _LEAST_WINDOW_S = 1.0
@@ -35,8 +36,10 @@ def read_event_log(path: Path) -> Timeline:
     except OSError as error:
         raise EventLogError(f"{path}: {error.strerror}") from None
     if not events:
-        raise EventLogError(f"{path}: holds no event; is it an event log of specswitch?")
-    reader = _Reader(datetime.fromisoformat(events[0]["time"]))
+        raise EventLogError(
+            f"{path}: holds no event; is it an event log, and of this version of specswitch?"
+        )
+    reader = _Reader(events[0]["time"])
     for event in events:
         reader.take(event)
     if not reader.moments:
@@ -44,36 +47,41 @@ def read_event_log(path: Path) -> Timeline:
             f"{path}: holds no sample of load and speed; set event_log.sample_steps above 0, or "
             "let the server decode something"
         )
-    return reader.timeline(path.name)
+    # A name may hold bytes that are no text.
+    return reader.timeline(path.name.encode(errors="replace").decode())
 
 
 def _parts(path: Path) -> list[Path]:
-    """Oldest first."""
+    """Oldest first.
+
+    Raises:
+        EventLogError: a directory, or a device, which may never end.
+    """
+    if path.exists() and not (path.is_file() or path.is_fifo()):
+        raise EventLogError(f"{path}: not a file; name the event log itself")
     older: list[Path] = []
     while (part := path.with_name(f"{path.name}.{len(older) + 1}")).is_file():
         older.append(part)
     return [*reversed(older), path]
 
 
-def _events(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8", errors="replace") as lines:
+def _events(file: Path) -> Iterator[Event]:
+    with file.open("rb") as lines:
         for line in lines:
             try:
-                event = json.loads(line)
-                datetime.fromisoformat(event["time"])
-            except (ValueError, TypeError, KeyError):
+                yield EVENT.validate_json(line)
+            except ValidationError:
                 continue
-            if event.get("event") in ("start", "switch", "sample"):
-                yield event
 
 
 class _Reader:
     def __init__(self, begun: datetime) -> None:
         self.moments: list[Moment] = []
         self._begun = begun
+        self._now = 0.0
         self._switches: list[SwitchAt] = []
         self._starts: list[float] = []
-        self._marks: dict[str, int] = {}
+        self._marks: Marks = {}
         self._steps: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         #: Steps and tokens of the event before; None at the beginning of a cut-off log.
@@ -81,8 +89,11 @@ class _Reader:
         #: Tokens so far, at the time of each moment.
         self._totals: list[int] = []
 
-    def take(self, event: dict[str, Any]) -> None:
-        seconds = (datetime.fromisoformat(event["time"]) - self._begun).total_seconds()
+    def take(self, event: Event) -> None:
+        # A clock that is set back, or a log that goes on from another machine's, must not turn the
+        # order of the lines.
+        self._now = max(self._now, (event["time"] - self._begun).total_seconds())
+        seconds = self._now
         if event["event"] == "start":
             self._start(seconds, event["config"])
         elif event["event"] == "switch":
@@ -90,7 +101,7 @@ class _Reader:
         else:
             self._sample(seconds, event)
 
-    def _start(self, seconds: float, config: dict[str, Any]) -> None:
+    def _start(self, seconds: float, config: ConfigShown) -> None:
         self._starts.append(seconds)
         self._marks = config["policy"].get("waiting") or {}
         self._before = {}, {}
@@ -98,7 +109,7 @@ class _Reader:
             # Whatever ran before has ended.
             self._add(Moment(seconds, -1, self.moments[-1].mode, 0, 0, 0.0, None, None))
 
-    def _sample(self, seconds: float, event: dict[str, Any]) -> None:
+    def _sample(self, seconds: float, event: SampleEvent) -> None:
         now = event["steps"], event["tokens"]
         steps, tokens = self._before or now
         self._steps.update(_grown(now[0], steps))

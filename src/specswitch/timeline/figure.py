@@ -70,7 +70,7 @@ def draw(timeline: Timeline, to: Path | IO[bytes]) -> None:
     figure.legend(
         handles=[*lines, *shades, *marks], loc="outside lower center", ncols=3, frameon=False
     )
-    figure.suptitle(timeline.title, fontsize=14, fontweight="bold")
+    figure.suptitle(timeline.title, fontsize=14, fontweight="bold", parse_math=False)
     figure.savefig(to, dpi=130, format="png")
 
 
@@ -160,6 +160,7 @@ def _label_switches(axes: Axes, switches: Sequence[SwitchAt], unit: float) -> No
             ha="right" if late else "left",
             va="top",
             fontsize=8.5,
+            parse_math=False,
             bbox={"boxstyle": "round,pad=0.2", "fc": "white", "ec": "none", "alpha": 0.85},
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -53,7 +53,7 @@ class SwitchAt:
     kv_use: float
 
     @classmethod
-    def from_entry(cls, seconds: float, entry: dict[str, Any]) -> SwitchAt:
+    def from_entry(cls, seconds: float, entry: Mapping[str, Any]) -> SwitchAt:
         """From an entry of `switches.recent` of a server's state, or of an event log."""
         return cls(
             seconds,
