@@ -4,4 +4,29 @@ from __future__ import annotations
 
 from .verdicts import Row
 
-SECTIONS: dict[str, tuple[Row, ...]] = {}
+SECTIONS: dict[str, tuple[Row, ...]] = {
+    "Sampling": (
+        Row(
+            "temperature",
+            "Temperature",
+            "`temperature` above 0",
+            "Each token is compared with the distribution that the target's weights give without "
+            "SGLang. A request drawn twice gives two answers, in one mode as in two.",
+        ),
+        Row("top_k", "top-k", "`top_k`"),
+        Row("top_p", "top-p", "`top_p`"),
+        Row(
+            "top_k_and_top_p",
+            "top-k and top-p at once",
+            "",
+            "SGLang's verification applies the second filter to what the first has scaled up "
+            "(speculative/eagle_info_v2.py:419), plain decode both to the probabilities as they "
+            "are (layers/sampler.py:240). specswitch lets verification do as plain decode does.",
+        ),
+        Row(
+            "greedy_beside_draws",
+            "Greedy requests in a batch with drawing ones",
+            "`temperature` 0",
+        ),
+    ),
+}
