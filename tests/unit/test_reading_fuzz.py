@@ -72,6 +72,7 @@ loosely = settings(
 @given(answer=st.one_of(damaged(ANSWER), PLAIN))
 @example(answer=ANSWER)
 @example(answer=info({**STATE, "failure": "ValueError: [/red]"}))
+@example(answer=info({**ANSWER["internal_states"][0]["specswitch"], "steps": {"\x1f": None}}))
 @example(answer={"internal_states": [{"specswitch": None}]})
 def test_any_state_is_shown_or_refused(answers, answer: Any) -> None:
     body = written(answer)

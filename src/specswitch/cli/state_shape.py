@@ -109,6 +109,7 @@ def _check(shape: TypeAdapter[Any], value: object) -> None:
         shape.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        # The place in the list says nothing to whoever reads it.
+        # The place in the list says nothing to whoever reads it. A key may be no text to print.
         field = ".".join(str(part) for part in first["loc"][1:]) or "the answer"
-        raise ShapeError(f"{field}: {first['msg'].lower()}") from None
+        shown = field.encode("unicode_escape").decode()
+        raise ShapeError(f"{shown}: {first['msg'].lower()}") from None
