@@ -4,11 +4,13 @@ that names it.
 Decisions depend on counts that are equal on all ranks, so they are equal; this is for the day when
 that is wrong. The two modes run different collectives, so ranks that disagree wait for each other
 in a forward, or add up numbers that do not belong together. Either way no rank's scheduler gets to
-a later step at which it could compare, and the engine's own watchdog would tell after 300 s, without
+a later step at which it could compare, and the engine's own watchdog ends them after 300 s without
 a cause. So:
 
 - A thread of each rank does the comparing. It is woken every `EVERY` steps, and once a second
   whatever the steps do, so it speaks up while the scheduler hangs.
+- A step that fails, as one with unequal collectives may, waits for one more comparison, so that the
+  log tells the cause before the engine ends the server for the effect.
 - What is compared is a digest over all decisions so far, kept for the last `KEPT` steps. Equal
   digests at one step mean equal decisions up to it, and the first that differ name the step.
 - Nothing waits for it: a step does some arithmetic and stores a tuple.
@@ -42,6 +44,8 @@ EVERY = 64
 KEPT = 256
 #: Longest time between two comparisons.
 PAUSE_S = 1.0
+#: Time that a failed step gives the comparison; on every rank one begins within `PAUSE_S`.
+EXPLAIN_S = 3 * PAUSE_S
 #: Longest time that a rank waits for the others' part of a comparison.
 TIMEOUT_S = 120
 
@@ -52,9 +56,22 @@ _NEVER = -1
 
 
 class Ranks:
-    """The ranks of a server that has one: nothing to compare."""
+    """The ranks of a server that has one: nothing to compare.
+
+    As a context it goes round a step.
+    """
 
     size = 1
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.explain_failure()
+
+    def explain_failure(self) -> None:
+        """A step has failed: say so in the log if the ranks disagree, before the server ends."""
 
     def note(self, decision: Decision, sample: LoadSample) -> None:
         """A decision was made, and its step has not been launched."""
@@ -146,9 +163,11 @@ class ComparedBehind(Ranks):
         self._due = threading.Event()
         self._compared: int | None = None
 
+        self._thread = threading.Thread(target=self._run, name="specswitch-ranks", daemon=True)
+
     def start(self) -> None:
         """Begin to compare; a thread does so until the process ends."""
-        threading.Thread(target=self._run, name="specswitch-ranks", daemon=True).start()
+        self._thread.start()
 
     def note(self, decision: Decision, sample: LoadSample) -> None:
         step = decision.step
@@ -157,6 +176,11 @@ class ComparedBehind(Ranks):
         self._kept[step % KEPT] = _Noted(step, digest, decision, sample)
         if step % EVERY == 0:
             self._due.set()
+
+    def explain_failure(self) -> None:
+        self._due.set()
+        # The thread ends when it has found a difference and told of it.
+        self._thread.join(EXPLAIN_S)
 
     def snapshot(self) -> dict[str, Any]:
         return {"size": self.size, "compared_step": self._compared}
@@ -192,7 +216,8 @@ class ComparedBehind(Ranks):
             here = kept[slot]
             assert here is not None
             said = _exchange(_describe(here.decision, here.sample), self._group)
-            raise RanksDisagree(_difference(said))
+            forgotten = 0 < here.step == int(steps[0][shared].min())
+            raise RanksDisagree(_difference(said) + ", or at an earlier step" * forgotten)
         if shared.any():
             self._compared = int(steps[0][shared].max())
 

@@ -132,7 +132,7 @@ class SwitchingWorker(NativeCallbacks):
                 self.req_to_token_pool.req_to_token,
                 1 if decision.mode is Mode.TARGET_ONLY else self.speculative_num_draft_tokens,
             )
-        with self.timer.measure(decision, model_worker_batch):
+        with self.ranks, self.timer.measure(decision, model_worker_batch):
             if decision.mode is Mode.SPECULATE:
                 self.sync.before_speculative(model_worker_batch)
                 return super().forward_batch_generation(model_worker_batch)
