@@ -192,6 +192,7 @@ class ComparedBehind(Ranks):
             RanksDisagree: the decisions differ, or a rank is too far behind to tell.
             RuntimeError: a rank does not answer, or is gone.
         """
+        import numpy as np
         import torch
         import torch.distributed as dist
 
@@ -203,21 +204,20 @@ class ComparedBehind(Ranks):
         )
         gathered = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(gathered, mine, group=self._group)
-        # [ranks, KEPT, (step, digest)], the same on every rank, and so is what follows from it.
-        windows = torch.stack(gathered)
-        steps, digests = windows[..., 0], windows[..., 1]
-        last = steps.max(dim=1).values
-        if int(last.max() - last.min()) >= KEPT:
+        # [ranks, KEPT], the same on every rank, and so is what follows from it.
+        steps, digests = np.moveaxis(np.stack([one.numpy() for one in gathered]), 2, 0)
+        last = steps.max(axis=1)
+        if last.max() - last.min() >= KEPT:
             raise RanksDisagree(f"the ranks are at the decode steps {last.tolist()}")
-        shared = (steps == steps[0]).all(dim=0) & (steps[0] != _NEVER)
-        differ = shared & (digests != digests[0]).any(dim=0)
+        shared = (steps == steps[0]).all(axis=0) & (steps[0] != _NEVER)
+        differ = shared & (digests != digests[0]).any(axis=0)
         if differ.any():
-            slot = int(torch.where(differ, steps[0], torch.iinfo(torch.int64).max).argmin())
-            here = kept[slot]
+            first = steps[0][differ].min()
+            here = kept[first % KEPT]
             assert here is not None
             said = _exchange(_describe(here.decision, here.sample), self._group)
-            forgotten = 0 < here.step == int(steps[0][shared].min())
-            raise RanksDisagree(_difference(said) + ", or at an earlier step" * forgotten)
+            forgotten = 0 < first == steps[0][shared].min()
+            raise RanksDisagree(_difference(said) + ", or at an earlier step" * bool(forgotten))
         if shared.any():
             self._compared = int(steps[0][shared].max())
 
