@@ -25,6 +25,7 @@ from sgl_kernel import verify_tree_greedy
 # What loading touches of torch, without the seconds that importing the real one takes.
 FAKE_TORCH = """
 class Tensor: ...
+def tensor(): ...
 class cuda:
     is_available = staticmethod(lambda: False)
 """
