@@ -115,3 +115,38 @@ def start(**server_args: Any) -> None:
 def test_a_server_that_accepts_drafts_too_readily_does_not_start() -> None:
     with pytest.raises(StartupRefusal, match=r"set it to 1\.0, or set exactness: warn"):
         start(speculative_accept_threshold_single=0.7)
+
+
+def test_verification_filters_by_top_k_and_top_p_as_plain_decode_does() -> None:
+    def scenario() -> tuple[list[float], list[float], set[int]]:
+        import torch
+        from sglang.srt.layers.sampler import top_k_top_p_min_p_sampling_from_probs_torch
+        from sglang.srt.speculative import eagle_info_v2
+
+        from specswitch.engine.exactness import repair
+
+        probabilities = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+        top_ks, top_ps = torch.tensor([2]), torch.tensor([0.5])
+
+        def filtered() -> list[float]:
+            # As the verification does, one after the other (speculative/eagle_info_v2.py:419).
+            left = eagle_info_v2.top_k_renorm_prob(probabilities.clone(), top_ks)
+            return eagle_info_v2.top_p_renorm_prob(left, top_ps)[0].tolist()
+
+        before = filtered()
+        repair()
+        repair()
+        drawn = {
+            int(
+                top_k_top_p_min_p_sampling_from_probs_torch(
+                    probabilities.clone(), top_ks, top_ps, torch.zeros(1), False, None, None
+                )
+            )
+            for _ in range(200)
+        }
+        return before, filtered(), drawn
+
+    before, after, drawn = run_scenario(scenario)
+    assert before == [1.0, 0.0, 0.0, 0.0], "the engine filters as plain decode does by itself"
+    assert after == pytest.approx([4 / 7, 3 / 7, 0.0, 0.0])
+    assert drawn == {0, 1}
