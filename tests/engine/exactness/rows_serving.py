@@ -28,5 +28,17 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "Greedy requests in a batch with drawing ones",
             "`temperature` 0",
         ),
+        Row(
+            "sampling_seed",
+            "Seeds",
+            "`sampling_seed` (`--enable-deterministic-inference`)",
+            "Verification draws from the generator of the process "
+            "(speculative/eagle_info_v2.py:435). With the flag, requests without a seed have 42, "
+            "so all that draw are decoded target-only. Without the flag SGLang ignores seeds, with "
+            "speculation or without (sampling/sampling_batch_info.py:94). In plain decode too the "
+            "answer to a seed depends on whether another request of the batch filters "
+            "(layers/sampler.py:216). Tested with the flag set past SGLang's own check, which "
+            "wants attention of a GPU.",
+        ),
     ),
 }
