@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specswitch import __version__
-from specswitch.cli import config_cmd, ctl_cmd, demo_cmd, doctor_cmd, plot_cmd, watch_cmd
+from specswitch.cli import config_cmd, ctl_cmd, demo_cmd, doctor_cmd, patch_cmd, plot_cmd, watch_cmd
 
 app = typer.Typer(
     name="specswitch",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(config_cmd.app, name="config")
 app.add_typer(ctl_cmd.app, name="ctl")
+app.add_typer(patch_cmd.app, name="patch")
 app.command()(doctor_cmd.doctor)
 app.command()(watch_cmd.watch)
 app.command()(plot_cmd.plot)

@@ -42,8 +42,9 @@ def is_supported() -> bool:
     return installed_version() in SUPPORTED or os.environ.get(ALLOW_UNTESTED) == "1"
 
 
-#: Module that the native patch (``patches/``) adds to the engine's package.
-NATIVE = "srt/speculative/worker_plugin.py"
+# The native patch (``patches/``) names its entry-point group here. Not the module that it adds: pip
+# does not know of that one, and would leave it behind when it installs another release.
+_GROUPS, _GROUP = "srt/plugins/__init__.py", "SPECULATIVE_WORKERS_GROUP = "
 
 
 @cache
@@ -53,8 +54,10 @@ def is_patched() -> bool:
     Imports nothing: where this is first asked, the engine is still being imported.
     """
     found = find_spec("sglang")
-    folders = found.submodule_search_locations if found is not None else None
-    return any(Path(folder, NATIVE).is_file() for folder in folders or ())
+    if found is None or not found.submodule_search_locations:
+        return False
+    groups = Path(next(iter(found.submodule_search_locations)), _GROUPS)
+    return groups.is_file() and _GROUP in groups.read_text(encoding="utf-8")
 
 
 @cache
