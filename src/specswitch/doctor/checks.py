@@ -14,13 +14,13 @@ from specswitch.config import ConfigError, resolve
 from specswitch.doctor.findings import Finding, Section, Status
 from specswitch.engine import compat
 
-PLUGIN_GROUP = "sglang.srt.plugins"
+PLUGIN_GROUP, WORKERS_GROUP = "sglang.srt.plugins", "sglang.srt.speculative_workers"
 CPU_VARIABLE = "SPECSWITCH_CPU"
 
 
 def versions() -> Section:
     """Versions of the engine and what matters to it; whether the engine finds the plug-in."""
-    return Section("versions", [*_packages(), _engine(), _entry_point()])
+    return Section("versions", [*_packages(), _engine(), *_patch(), _entry_point()])
 
 
 def _packages() -> Iterator[Finding]:
@@ -55,13 +55,24 @@ def _engine() -> Finding:
     )
 
 
+def _patch() -> Iterator[Finding]:
+    if compat.installed_version() is not None:
+        yield Finding(
+            "native patch",
+            "applied: specswitch hooks nothing"
+            if compat.is_patched()
+            else "not applied: specswitch hooks the engine's functions",
+        )
+
+
 def _entry_point() -> Finding:
-    names = {entry.name for entry in metadata.entry_points(group=PLUGIN_GROUP)}
+    group = WORKERS_GROUP if compat.is_patched() else PLUGIN_GROUP
+    names = {entry.name for entry in metadata.entry_points(group=group)}
     chosen = os.environ.get("SGLANG_PLUGINS")
     if "specswitch" not in names:
         return Finding(
             "plug-in",
-            f"not registered under {PLUGIN_GROUP}",
+            f"not registered under {group}",
             Status.PROBLEM,
             "install specswitch with pip, a checkout with pip install --editable",
         )
@@ -72,7 +83,7 @@ def _entry_point() -> Finding:
             Status.PROBLEM,
             "add specswitch to SGLANG_PLUGINS, or unset it",
         )
-    return Finding("plug-in", f"registered under {PLUGIN_GROUP}")
+    return Finding("plug-in", f"registered under {group}")
 
 
 def _version(package: str) -> str | None:

@@ -20,14 +20,17 @@ from specswitch.doctor.findings import Finding, Section, Status
 from specswitch.engine import compat
 from specswitch.engine.flags import CONFIG_VARIABLE, WORKER_VARIABLE
 from specswitch.engine.hooks import Hook
-from specswitch.engine.settings import Settings
+from specswitch.engine.settings import SPECSWITCH, Settings
 
 _WORKER_FLAG, _CONFIG_FLAG = "--speculative-worker", "--speculative-worker-config"
 
 
 def hooks() -> Section:
-    """Every hook with the two places, and whether it took in this process."""
+    """Every hook with the two places, and whether it took in this process; or that a patched
+    engine, which needs none, finds the plug-in."""
     try:
+        if compat.is_patched():
+            return Section("hooks", [_native()])
         compat.release().plans.load_plugins()
         from specswitch.engine.plugin import engine_hooks, flag_hooks
 
@@ -35,6 +38,18 @@ def hooks() -> Section:
     except Exception as error:
         return Section("hooks", [_cannot_import(error)])
     return Section("hooks", [_hook(hook) for hook in registered])
+
+
+def _native() -> Finding:
+    known = compat.release().plans.speculative_workers()
+    if SPECSWITCH in known:
+        return Finding("none", "the engine has the native patch, and finds the plug-in")
+    return Finding(
+        "none",
+        "the engine has the native patch, but does not find the plug-in",
+        Status.PROBLEM,
+        "install specswitch again with pip; if SGLANG_PLUGINS is set, add specswitch to it",
+    )
 
 
 def _cannot_import(error: Exception) -> Finding:

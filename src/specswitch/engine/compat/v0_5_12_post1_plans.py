@@ -26,6 +26,15 @@ def load_plugins() -> None:
     load()
 
 
+def speculative_workers() -> list[str]:
+    """What ``--speculative-worker`` takes on an engine with the native patch
+    (speculative/worker_plugin.py, patched)."""
+    from sglang.srt.speculative.worker_plugin import spec_worker_names
+
+    names: list[str] = spec_worker_names()
+    return names
+
+
 def attention_backends(arguments: Any) -> tuple[str | None, str | None]:
     """(prefill, decode) attention backend (server_args.py:7194)."""
     prefill, decode = arguments.get_attention_backends()
