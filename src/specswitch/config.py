@@ -52,18 +52,27 @@ __all__ = [
 ]
 
 
+#: What is not meant to be a configuration can break a rule on each of its lines, or be one long
+#: key; nobody reads more than this of it.
+_MOST_LINES, _LONGEST_LINE = 20, 500
+
+
 class ConfigError(ValueError):
     """The configuration cannot be used.
 
     The message has one line per problem: `FILE:LINE: key: what is wrong; what to change`,
-    or `flag KEY: ...` for a value that came from a flag.
+    or `flag KEY: ...` for a value that came from a flag. Beyond the first twenty they are
+    counted only.
 
     Attributes:
         problems: the lines.
     """
 
     def __init__(self, *problems: str) -> None:
-        self.problems = tuple(_printable(problem) for problem in problems)
+        lines = [_printable(problem) for problem in problems]
+        if len(lines) > _MOST_LINES + 1:
+            lines[_MOST_LINES:] = [f"... and {len(lines) - _MOST_LINES} more problems"]
+        self.problems = tuple(lines)
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, ...]]:
@@ -73,6 +82,9 @@ class ConfigError(ValueError):
 
 def _printable(text: str) -> str:
     """The text on one line: keys and file names may hold line breaks and terminal codes."""
+    if len(text) > _LONGEST_LINE:
+        # What is wrong stands at the end.
+        text = f"{text[: _LONGEST_LINE // 2]}...{text[-_LONGEST_LINE // 2 :]}"
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

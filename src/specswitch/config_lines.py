@@ -17,7 +17,7 @@ from yaml.constructor import SafeConstructor
 
 KeyPath = tuple[str, ...]
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 16
 """A larger file is not a configuration; it is refused before it is parsed."""
 
 _OPEN_ALREADY = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))

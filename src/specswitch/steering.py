@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from reprlib import repr as shorten
 
 from specswitch.config import Config, ConfigError, update
 from specswitch.config_sources import leaves
@@ -43,7 +44,7 @@ class Command:
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
-            raise ConfigError(f"mode: expected {', '.join(MODES)}, got {self.mode!r}")
+            raise ConfigError(f"mode: expected {', '.join(MODES)}, got {shorten(self.mode)}")
 
     @classmethod
     def parse(cls, plain: object) -> Command:
@@ -58,7 +59,7 @@ class Command:
         if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
             raise ConfigError("set: expected a mapping of keys and values")
         if not isinstance(reset, bool):
-            raise ConfigError(f"reset: expected true or false, got {reset!r}")
+            raise ConfigError(f"reset: expected true or false, got {shorten(reset)}")
         return cls(plain.get("mode"), values, reset)
 
     def plain(self) -> dict[str, object]:

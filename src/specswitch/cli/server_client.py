@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any
@@ -157,8 +158,17 @@ class ServerClient:
         if key is not None and not key.isascii():
             raise ServerError("a key holds other than ASCII characters, which no server takes")
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            try:
+                content = json.dumps(body, allow_nan=False)
+            except ValueError:
+                raise Refused("a value is not a finite number, which no key takes") from None
         try:
-            response = self._client.request(method, self._url + path, headers=headers, json=body)
+            response = self._client.request(
+                method, self._url + path, headers=headers, content=content
+            )
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise ServerError(f"{self._url}: {error}; write --url as http://HOST:PORT") from None
         except httpx.TimeoutException:
