@@ -36,6 +36,8 @@ def test_it_names_worker_release_algorithm_and_policy(tmp_path: Path) -> None:
     assert "'period': 9" in text
     assert "graphs: none" in text
     assert "draft sync: deferred" in text
+    assert "exactness strict: target_only as long as the decode batch holds" in text
+    assert "frequency_penalty, presence_penalty" in text
 
 
 def test_it_says_that_the_engine_has_bounded_both_modes_when_nobody_did() -> None:

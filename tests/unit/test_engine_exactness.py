@@ -11,7 +11,13 @@ from specswitch.engine import compat
 from specswitch.engine.compat import v0_5_12_post1
 from specswitch.engine.compat import v0_5_12_post1_exactness as table
 from specswitch.engine.errors import StartupRefusal
-from specswitch.engine.exactness import UNKNOWN, InexactRequests, check_server, simulation
+from specswitch.engine.exactness import (
+    UNKNOWN,
+    InexactRequests,
+    check_server,
+    inherited,
+    simulation,
+)
 
 TOP_K_ALL = 1 << 30
 
@@ -205,6 +211,23 @@ def test_thresholds_are_watched_at_run_time_too() -> None:
     exact = {"speculative_accept_threshold_acc": 1.0, "pp_max_micro_batch_size": 4}
     assert not InexactRequests("strict", server()).problems_of(exact)
     assert not InexactRequests("warn", server()).problems_of(loose)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "said"),
+    [
+        ({"repetition_penalty": 1.05, "top_k": 20, "top_p": 0.8}, "repetition_penalty 1.05 unless"),
+        ({"min_p": 0.1, "repetition_penalty": 1.0}, "min_p 0.1 unless"),
+        ({"temperature": 0.6, "top_k": 20, "min_p": 0.0}, None),
+        ({}, None),
+    ],
+)
+def test_a_default_of_the_model_that_ends_speculation_is_said(defaults, said) -> None:
+    model = SimpleNamespace(get_default_sampling_params=lambda: defaults)
+    line = inherited("strict", model)
+    assert (line is None) == (said is None)
+    assert said is None or said in (line or "")
+    assert inherited("warn", model) is None
 
 
 def test_feigned_acceptance_is_said(monkeypatch) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from specswitch.engine.compat.v0_5_12_post1_exactness import OPTIONS
 from tests.engine.exactness.document import PAGE, render, sections
 from tests.engine.exactness.recorder import stored
 from tests.engine.exactness.verdicts import Verdict
+
+from specswitch.engine.compat.v0_5_12_post1_exactness import OPTIONS
 
 ROWS = {row.key: row for rows in sections().values() for row in rows}
 
@@ -43,7 +43,7 @@ def test_page_says_of_each_option_under_the_rule_what_it_is_for(option: str) -> 
     assert any(f"`{option}`" in row.ask for row in ruled)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS.values()], ids=lambda row: row.key)
+@pytest.mark.parametrize("row", list(ROWS.values()), ids=lambda row: row.key)
 def test_a_verdict_that_is_no_praise_says_why(row) -> None:
     result = stored()[row.key]
     if result["verdict"] in (Verdict.DIFFERS, Verdict.NOT_TESTED, Verdict.REFUSED):

@@ -156,6 +156,25 @@ def repair() -> None:
     exactness.continue_as_plain_decode()
 
 
+def inherited(setting: str, model_config: Any) -> str | None:
+    """A line for servers whose chat requests are all kept from speculation by a default of the
+    model, which nobody would think of.
+
+    Args:
+        setting: ``exactness`` of the configuration.
+        model_config: the target's, of the engine.
+    """
+    options = compat.release().exactness.inherited_options(model_config)
+    if setting != "strict" or not options:
+        return None
+    given = ", ".join(f"{name} {value}" for name, value in options.items())
+    return (
+        f"the model's generation_config.json gives chat requests {given} unless they set it "
+        "themselves, which speculation answers otherwise, so chat is hardly ever speculated for: "
+        "set --sampling-defaults openai, or exactness: warn"
+    )
+
+
 def simulation() -> str | None:
     """A line for servers that were told to feign acceptance: their answers are not the model's."""
     length = compat.release().exactness.simulated_acceptance()

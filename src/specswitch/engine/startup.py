@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from specswitch.engine import compat
-from specswitch.engine.exactness import simulation
+from specswitch.engine.exactness import inherited, simulation
 from specswitch.engine.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -17,9 +17,15 @@ def log_summary(worker: Any, settings: Settings, server_args: Any) -> None:
     if worker.target_worker.tp_rank == 0:
         for line in summary(worker, settings, server_args):
             logger.info("specswitch: %s", line)
-        feigned = simulation()
-        if feigned is not None:
-            logger.warning("specswitch: %s", feigned)
+        for line in cautions(worker, settings):
+            logger.warning("specswitch: %s", line)
+
+
+def cautions(worker: Any, settings: Settings) -> list[str]:
+    """What to say besides the summary, because hardly anybody would expect it."""
+    model_config = worker.target_worker.model_runner.model_config
+    found = (simulation(), inherited(settings.config.exactness, model_config))
+    return [line for line in found if line is not None]
 
 
 def summary(worker: Any, settings: Settings, server_args: Any) -> list[str]:

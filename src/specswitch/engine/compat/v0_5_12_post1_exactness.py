@@ -124,6 +124,22 @@ def server_problems(server_args: Any) -> Iterator[str]:
         )
 
 
+def inherited_options(model_config: Any) -> dict[str, float]:
+    """Options that chat requests ask for without saying so, with their values.
+
+    With ``--sampling-defaults model``, the default, a chat request takes what it leaves open from
+    the model's generation_config.json (configs/model_config.py:1329,
+    entrypoints/openai/serving_chat.py:213).
+    """
+    defaults = model_config.get_default_sampling_params()
+    neutral = {"repetition_penalty": 1.0, "min_p": 0.0}
+    return {
+        name: defaults[name]
+        for name, value in neutral.items()
+        if defaults.get(name, value) != value
+    }
+
+
 def simulated_acceptance() -> float | None:
     """Length at which the engine feigns acceptance (speculative/spec_utils.py:46), None: it does
     not."""
@@ -172,9 +188,9 @@ def end_as_plain_decode() -> None:
     :1222): an answer that is complete within the step that also reaches ``max_new_tokens`` goes on
     to that length. A stop string is looked for at the very end of the answer (1116), where a step
     that goes on after it hides it; and where it is found, the tokens after it are kept, with their
-    log-probabilities and in the count of tokens. So each token is looked at by itself, as it is in
-    plain decode. What was accepted after the end stays with the request, which owns its KV slots,
-    and is not sent (933).
+    log-probabilities and in the count of tokens. So where either can happen, each token is looked
+    at by itself, as in plain decode. What was accepted after the end stays with the request, which
+    owns its KV slots, and is not sent (933).
 
     Replaces the engine's function. To be called once a process; further calls do nothing.
     """
@@ -185,7 +201,13 @@ def end_as_plain_decode() -> None:
         return
 
     def check_one_by_one(self: Req, new_accepted_len: int = 1) -> None:
-        if new_accepted_len == 1 or self.finished():
+        wanted = self.sampling_params
+        if new_accepted_len == 1 or not (
+            len(self.output_ids) >= wanted.max_new_tokens
+            or wanted.stop_strs
+            or wanted.stop_regex_strs
+        ):
+            # Stop tokens the engine finds wherever in a step they are.
             check(self, new_accepted_len)
             return
         tokens = self.output_ids[-new_accepted_len:]
