@@ -195,3 +195,12 @@ def test_plot_draws_any_recording_that_it_reads(events: Any, name: str) -> None:
 def test_plot_of_what_is_no_file_is_one_clear_line(name: str) -> None:
     pytest.importorskip("matplotlib")
     assert Said("plot", name).code == 1
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e308", "-1", "0", "x", ""])
+@pytest.mark.parametrize(
+    "words",
+    [("watch", "--interval"), ("plot", "http://a", "--interval"), ("plot", "a", "--seconds")],
+)
+def test_durations_that_no_clock_can_wait_for_are_refused(words, number: str) -> None:
+    assert Said(*words, number).code == 2

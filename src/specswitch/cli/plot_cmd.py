@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from specswitch.cli.durations import LONGEST_S, no_nan
 from specswitch.cli.server_client import ApiKeyOption, ServerClient, ServerError
 from specswitch.timeline.event_file import EventLogError, read_event_log
 from specswitch.timeline.follow import Follower
@@ -37,10 +38,19 @@ def plot(
         typer.Option(help="Page to write: picture, numbers, all switches.", dir_okay=False),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="How long to watch a server; not for files.")
+        float,
+        typer.Option(
+            min=1.0,
+            max=LONGEST_S,
+            callback=no_nan,
+            help="How long to watch a server; not for files.",
+        ),
     ] = 60.0,
     interval: Annotated[
-        float, typer.Option(min=0.05, help="Seconds between two looks at a server.")
+        float,
+        typer.Option(
+            min=0.05, max=LONGEST_S, callback=no_nan, help="Seconds between two looks at a server."
+        ),
     ] = 0.5,
     scheduler: Annotated[
         int, typer.Option(min=0, help="Data-parallel replica to look at, where there are several.")

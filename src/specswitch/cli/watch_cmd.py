@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from specswitch.cli.durations import LONGEST_S, no_nan
 from specswitch.cli.server_client import (
     DEFAULT_URL,
     ApiKeyOption,
@@ -33,10 +34,14 @@ def watch(
     url: UrlOption = DEFAULT_URL,
     api_key: ApiKeyOption = None,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two looks at the server.")
+        float,
+        typer.Option(
+            min=0.1, max=LONGEST_S, callback=no_nan, help="Seconds between two looks at the server."
+        ),
     ] = 1.0,
     seconds: Annotated[
-        float | None, typer.Option(min=0.0, help="End after so long; default: at Ctrl-C.")
+        float | None,
+        typer.Option(min=0.0, callback=no_nan, help="End after so long; default: at Ctrl-C."),
     ] = None,
 ) -> None:
     """Show mode, load, acceptance, speed, guard and the last switches, live.

@@ -1,0 +1,21 @@
+"""Durations on a command line: their bounds keep out what a clock cannot wait for."""
+
+from __future__ import annotations
+
+import math
+
+import typer
+
+#: A week, in seconds; a server is watched for less.
+LONGEST_S = 7 * 86400.0
+
+
+def no_nan(seconds: float | None) -> float | None:
+    """Callback of an option: `nan` is neither below a lower bound nor above an upper one.
+
+    Raises:
+        typer.BadParameter: it is that.
+    """
+    if seconds is not None and math.isnan(seconds):
+        raise typer.BadParameter("expected a number of seconds, got nan")
+    return seconds
