@@ -41,4 +41,44 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "wants attention of a GPU.",
         ),
     ),
+    "Hidden states": (
+        Row(
+            "hidden_states",
+            "EAGLE",
+            "`return_hidden_states` (`--enable-return-hidden-states`)",
+            "The row that a speculative step returns is that of a draft token, and but for the "
+            "first request of the batch of another request's "
+            "(managers/scheduler_output_processor_mixin.py:600).",
+        ),
+        Row(
+            "hidden_states_eagle3",
+            "EAGLE3",
+            "as above",
+            "Alike in all modes, and not those of a server without speculation: an EAGLE3 server "
+            "returns what its draft reads, the states of several layers side by side.",
+        ),
+        Row(
+            "hidden_states_standalone",
+            "STANDALONE",
+            "as above",
+            "Alike in all modes. Those of the prompt are missing, as a STANDALONE server does not "
+            "keep them (speculative/eagle_worker_v2.py:748); a speculative step returns nothing.",
+        ),
+    ),
+    "Sessions": (
+        Row(
+            "session",
+            "A session's requests, each going on from an answer",
+            "`session_params`",
+            "SGLang alone goes on from all that was accepted, past a stop token "
+            "(session/session_controller.py:189); specswitch lets a session go on from the end.",
+        ),
+        Row(
+            "streaming_session",
+            "A streaming session",
+            "`streaming` of `open_session` (`--enable-streaming-session`)",
+            "`cached_tokens` may be lower after target-only steps: a prefix is kept as far as the "
+            "draft's KV goes.",
+        ),
+    ),
 }
