@@ -167,6 +167,7 @@ ADDED = {
     "--disaggregation-mode prefill": ["--disaggregation-mode", "null"],
     "--disaggregation-mode decode": ["--disaggregation-mode", "null"],
     "--enable-dp-attention --dp-size 2 --tp-size 2": ["--enable-dp-attention"],
+    "--attn-cp-size 2 --tp-size 2": ["--attn-cp-size", "set --attn-cp-size 1"],
 }
 
 

@@ -88,6 +88,11 @@ _RULES: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "--enable-dp-attention needs one mode on all ranks, which they do not agree on yet: "
         "drop it (--dp-size without it works)",
     ),
+    (
+        lambda a: a.attn_cp_size > 1,
+        "--attn-cp-size above 1 splits prompts over ranks, and drafts have not been tried with "
+        "that: set --attn-cp-size 1",
+    ),
     (lambda a: a.enable_lora, "--enable-lora is not supported by specswitch: drop it"),
     (
         lambda a: a.enable_two_batch_overlap,
