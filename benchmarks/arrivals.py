@@ -18,6 +18,8 @@ from pathlib import Path
 from benchmarks.errors import BenchmarkError
 
 TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+#: In one phase; each is an object in memory, and nobody waits for so many.
+MOST_ARRIVALS = 1_000_000
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(\.\d+)?(?:Z|[+-]00:?00)?")
 
 
@@ -58,6 +60,11 @@ def parse_phases(text: str) -> list[Phase]:
             raise BenchmarkError(f"phase {part!r}: {error}") from error
         if not (0 < seconds < float("inf") and 0 < rate < float("inf")):
             raise BenchmarkError(f"phase {part!r}: seconds and rate must be above 0 and finite")
+        if seconds * rate > MOST_ARRIVALS:
+            raise BenchmarkError(
+                f"phase {part!r}: {seconds * rate:.0f} requests are more than a run can make "
+                f"({MOST_ARRIVALS}); lower its seconds or its rate"
+            )
         seen[name] = seen.get(name, 0) + 1
         phases.append(Phase(name if seen[name] == 1 else f"{name}-{seen[name]}", seconds, rate))
     return phases
@@ -94,6 +101,14 @@ class TraceWindow:
     speed: float = 1.0
     max_input: int = 2048
     max_output: int = 512
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < float("inf"):
+            raise BenchmarkError(f"--trace-start {self.start:g}: must be 0 or more, and finite")
+        for name in ("seconds", "speed"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise BenchmarkError(f"--trace-{name} {value:g}: must be above 0 and finite")
 
 
 def read_trace(path: str, window: TraceWindow) -> list[Arrival]:

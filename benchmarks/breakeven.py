@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import BenchmarkError, reading
 
 #: Speculation resumes only where it gains at least this factor, so that a load
 #: that sits on the crossover does not flip the mode.
@@ -64,19 +64,21 @@ class BreakEvenTable:
 
         Raises BenchmarkError when the result lacks the step times.
         """
-        plain = result.get("arms", {}).get("no_spec", {})
-        static = result.get("arms", {}).get("static", {})
-        rows = {
-            int(size): static[size]["step_ms"] / plain[size]["step_ms"]
-            for size in plain
-            if plain[size].get("step_ms") and static.get(size, {}).get("step_ms")
-        }
+        with reading(name):
+            plain = result["arms"].get("no_spec", {})
+            static = result["arms"].get("static", {})
+            rows = {
+                int(size): static[size]["step_ms"] / plain[size]["step_ms"]
+                for size in plain
+                if plain[size].get("step_ms") and static.get(size, {}).get("step_ms")
+            }
+            steps = int(result["setup"]["steps"])
         if not rows:
             raise BenchmarkError(
                 f"{name} holds no step times of the arms no_spec and static; "
                 "make it with: envelope --arms no_spec,static"
             )
-        return cls(steps=int(result["setup"]["steps"]), rows=rows, source=name)
+        return cls(steps=steps, rows=rows, source=name)
 
 
 # An earlier run than those in results/, whose file was not kept. h200-envelope.json gives the row
@@ -109,7 +111,7 @@ def thresholds(acceptance: float, table: BreakEvenTable, max_running: int) -> di
         table: break-even acceptance lengths of this machine and model.
         max_running: the server's `max_running_requests`.
     """
-    if acceptance < 1:
+    if not 1 <= acceptance < math.inf:
         raise BenchmarkError(f"acceptance length is at least 1, not {acceptance}")
     guard = {"dwell_steps": 32, "votes": 3, "max_switches_per_1000_steps": 20}
     crossing = table.crossover(acceptance)

@@ -27,7 +27,7 @@ from benchmarks import (
 )
 from benchmarks import options as opt
 from benchmarks import table as readme_table
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import BenchmarkError, reading
 from benchmarks.runner import Runner
 from benchmarks.workload import Workload
 
@@ -79,8 +79,10 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--latency", action=argparse.BooleanOptionalAction, default=True)
     one.add_argument(
         "--profile",
-        action="store_true",
-        help="end with the device's busy and idle time in a step, from the engine's profiler",
+        type=opt.counts,
+        default=[],
+        metavar="POINTS",
+        help="end with the device's busy and idle time in a step at these concurrencies",
     )
     one.add_argument("--output-len", type=opt.count, default=256, metavar="TOKENS")
 
@@ -164,7 +166,7 @@ def _envelope(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         waves=options.waves,
         latency=options.latency,
-        profile=options.profile,
+        profile_points=options.profile,
         result=result,
     )
     runner = opt.make_runner(options, setup, result)
@@ -245,9 +247,9 @@ def _close(options: argparse.Namespace, result: results.ResultFile, runner: Runn
 def _merge(options: argparse.Namespace) -> int:
     loaded = {str(path): results.load(path) for path in options.files}
     first = next(iter(loaded.values()))
-    data = results.merge(loaded, _summarise_for(first))
     if options.out.exists():
         raise BenchmarkError(f"{options.out} exists: move it or choose another --out")
+    data = results.merge(loaded, _summarise_for(first))
     options.out.write_text(json.dumps(data, indent=1) + "\n")
     print(f"{options.out}: {len(data['runs'])} runs")
     return 0
@@ -263,13 +265,18 @@ def _plot(options: argparse.Namespace) -> int:
     for path in options.files:
         data = results.load(path)
         _summarise_for(data)
-        plots.plot(data, path.with_suffix(".png"))
+        with reading(path):
+            plots.plot(data, path.with_suffix(".png"))
         print(path.with_suffix(".png"))
     return 0
 
 
 def _bars(options: argparse.Namespace) -> int:
-    held = [_show(results.load(path)) for path in options.files]
+    held = []
+    for path in options.files:
+        data = results.load(path)
+        with reading(path):
+            held.append(_show(data))
     return _EXIT_FAILED if options.strict and not all(held) else 0
 
 

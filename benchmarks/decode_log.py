@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _DECODE = re.compile(
@@ -64,6 +64,13 @@ class Steady:
     step_ms: float
     accept_len: float
     windows: int
+
+    def without_speculation(self) -> Steady:
+        """The same decode, known to emit one token a request and step.
+
+        A server that has left speculation goes on printing its last acceptance length.
+        """
+        return replace(self, step_ms=round(self.step_ms / self.accept_len, 4), accept_len=1.0)
 
 
 def parse(lines: Iterable[str]) -> list[Window]:

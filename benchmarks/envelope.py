@@ -43,7 +43,7 @@ class Envelope:
         repeats: throughput measurements per point.
         waves: requests per concurrent slot and measurement; None for 2 up to 16 slots, else 1.
         latency: whether to make the streamed pass.
-        profile: whether to end with a profile of the device at each point.
+        profile_points: concurrencies to end with a profile of the device at.
         result: cells that hold enough are not planned again.
     """
 
@@ -56,7 +56,7 @@ class Envelope:
         repeats: int,
         waves: int | None,
         latency: bool,
-        profile: bool,
+        profile_points: Sequence[int],
         result: ResultFile,
     ) -> None:
         self._setup = setup
@@ -65,7 +65,7 @@ class Envelope:
         self._repeats = repeats
         self._waves = waves
         self._latency = latency
-        self._profile = profile
+        self._profile_points = profile_points
         self._result = result
 
     def plan(self, arm: Arm) -> list[Measurement]:
@@ -82,7 +82,7 @@ class Envelope:
         for point in self._points if self._latency else ():
             if not self._result.cell(arm.name, str(point)).get(LATENCY):
                 measurements.append(self._latency_pass(point))
-        for point in self._points if self._profile else ():
+        for point in self._profile_points:
             if not self._result.cell(arm.name, str(point)).get(PROFILE):
                 measurements.append(self._device_time(point))
         return [self._warm_up(), *measurements] if measurements else []
@@ -125,6 +125,8 @@ class Envelope:
     ) -> dict[str, Any]:
         decode = decode_log.steady(windows, point)
         acceptance = self._nominal(arm, steps)
+        if decode and acceptance == 1.0:
+            decode = decode.without_speculation()
         nominal = decode and acceptance and 1000 * point * acceptance / decode.step_ms
         return {
             "decode_tok_s": decode and decode.tok_s,

@@ -7,6 +7,7 @@ declared once.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -86,6 +87,13 @@ def common() -> argparse.ArgumentParser:
         help="servers that are up at a time and measured in turns (default 1); the device must "
         "hold them: add --server-arg='--max-total-tokens TOKENS'",
     )
+    servers.add_argument(
+        "--cpus",
+        type=cpu_list,
+        metavar="N,...",
+        help="keep servers and client on these CPUs, one hardware thread a core say: a step that "
+        "waits for the host is only as steady as the host",
+    )
     run = parser.add_argument_group("run")
     run.add_argument("--out", type=Path, required=True, help="result file (.json)")
     run.add_argument("--resume", action="store_true", help="add what --out still lacks")
@@ -107,6 +115,14 @@ def count(text: str) -> int:
 def counts(text: str) -> list[int]:
     """`1,16,64` -> [1, 16, 64]"""
     return sorted({count(part) for part in text.split(",")})
+
+
+def cpu_list(text: str) -> set[int]:
+    """`0,2,4` -> {0, 2, 4}, of CPUs that this process may use."""
+    cpus = {int(part) for part in text.split(",")}
+    if unknown := cpus - os.sched_getaffinity(0):
+        raise argparse.ArgumentTypeError(f"no such CPU here: {sorted(unknown)}")
+    return cpus
 
 
 def names(text: str) -> list[str]:
@@ -213,6 +229,8 @@ def open_result(
 
 
 def make_runner(options: argparse.Namespace, setup: Setup, result: ResultFile) -> Runner:
+    if options.cpus:
+        os.sched_setaffinity(0, options.cpus)
     prestart = options.prestart
     if prestart is None:
         prestart = engine_has_gate()

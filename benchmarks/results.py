@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.arms import ARMS
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import BenchmarkError, reading
 
 #: What must be equal for measurements to stand side by side.
 IDENTITY = ("benchmark", "gpu", "engine", "acceptance", "setup")
@@ -111,15 +111,37 @@ class ResultFile:
 def load(path: Path) -> dict[str, Any]:
     """Read a result file; BenchmarkError names what is wrong with it."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BenchmarkError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BenchmarkError(f"{path} is not JSON: {error}") from error
     missing = [key for key in _REQUIRED if not isinstance(data, dict) or key not in data]
     if missing:
         raise BenchmarkError(f"{path} is not a result file: it lacks {', '.join(missing)}")
+    if place := _misshapen(data):
+        raise BenchmarkError(f"{path} is not a result file: {place}")
     return dict(data)
+
+
+def _misshapen(data: Mapping[str, Any]) -> str | None:
+    """What in the outline of a result has the wrong kind; cells are looked at by who reads them."""
+    if not isinstance(data["benchmark"], str):
+        return "benchmark is not a name"
+    if not isinstance(data["setup"], dict):
+        return "setup is not an object"
+    for key in ("runs", "servers", "failed"):
+        entries = data.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+            return f"{key} is not a list of objects"
+    if not all(isinstance(run.get("command"), str) for run in data["runs"]):
+        return "a run has no command"
+    if not isinstance(data["arms"], dict):
+        return "arms is not an object"
+    for arm, points in data["arms"].items():
+        if not isinstance(points, dict) or not all(isinstance(c, dict) for c in points.values()):
+            return f"arms.{arm} is not an object of cells"
+    return None
 
 
 def require_same(
@@ -149,8 +171,13 @@ def merge(files: Mapping[str, Mapping[str, Any]], summarise: Summarise) -> dict[
         files: results by the name to use in messages; at least one.
 
     Raises:
-        BenchmarkError: their setups differ.
+        BenchmarkError: their setups differ, or a cell cannot be summarised.
     """
+    for name, one in files.items():
+        with reading(name):
+            for points in one["arms"].values():
+                for cell in points.values():
+                    summarise(_joined({}, cell, 0))
     (first_name, first), *rest = files.items()
     merged = copy.deepcopy(dict(first))
     for name, other in rest:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import BenchmarkError, reading
 from benchmarks.results import load
 
 _NAMES = {
@@ -171,11 +171,12 @@ def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
         result = load(path)
         if result["benchmark"] not in _RENDERERS:
             raise BenchmarkError(f"{path}: no table for benchmark {result['benchmark']!r}")
-        groups.setdefault(result["benchmark"], []).append(render(result, path.name))
+        with reading(path):
+            groups.setdefault(result["benchmark"], []).append(render(result, path.name))
     try:
         before = readme.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BenchmarkError(f"cannot read {readme}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchmarkError(f"cannot read {readme}: {error}") from error
     after = before
     for benchmark, texts in groups.items():
         after = replaced(after, benchmark, "\n\n".join(texts), str(readme))

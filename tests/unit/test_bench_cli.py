@@ -115,7 +115,7 @@ def test_every_arm_is_sent_the_same_prompts(
 
 
 def test_a_profile_splits_a_step_into_busy_and_idle(bench: Run) -> None:
-    flags = ["--points", "1", "--arms", "no_spec", "--profile", "--no-latency"]
+    flags = ["--points", "1", "--arms", "no_spec", "--profile", "1", "--no-latency"]
     code, result = bench("envelope", *flags)
     assert code == 0
     cell = result["arms"]["no_spec"]["1"]

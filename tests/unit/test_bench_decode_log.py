@@ -85,3 +85,12 @@ def test_the_tail_gives_each_complete_line_once(tmp_path: Path) -> None:
         file.write("f\n")
     assert tail.read() == ["half"]
     assert tail.read() == []
+
+
+def test_a_server_that_left_speculation_prints_an_acceptance_that_it_no_longer_has() -> None:
+    lines = [decode(128, 17000, accept=1.9)] * 3
+    found = steady(parse(lines), 128)
+    assert found is not None
+    told = found.without_speculation()
+    assert told.step_ms == pytest.approx(1000 * 128 / 17000, abs=1e-3)
+    assert (told.accept_len, told.tok_s) == (1.0, found.tok_s)
