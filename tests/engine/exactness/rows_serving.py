@@ -65,6 +65,24 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "keep them (speculative/eagle_worker_v2.py:748); a speculative step returns nothing.",
         ),
     ),
+    "Strings that end an answer, and streams": (
+        Row(
+            "stop_strings",
+            "Stop strings",
+            "`stop`",
+            "SGLang alone looks for them once a step, at the end of the answer "
+            "(managers/schedule_batch.py:1185): it would miss one, or keep what comes after it.",
+        ),
+        Row("stop_regex", "Stop patterns", "`stop_regex`", "As above."),
+        Row("ignore_eos", "Going on past the end of text", "`ignore_eos`"),
+        Row(
+            "stream",
+            "Streaming, with log-probabilities",
+            "`stream`",
+            "The same answer in other pieces: a speculative step sends several tokens at once.",
+        ),
+        Row("stream_to_a_stop", "Streaming up to a stop string"),
+    ),
     "Sessions": (
         Row(
             "session",
