@@ -26,13 +26,14 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?= --out demo-report
 
 BIN := $(VENV)/bin
+NATIVE := $(VENV)/native
 # In a log without a terminal, pip's bars are thousands of useless lines.
 PIP = $(BIN)/python -m pip --disable-pip-version-check install $(if $(CI),--quiet --progress-bar off) $(PIP_ARGS)
 
-.PHONY: help venv demo test test-unit lint format lock clean
+.PHONY: help venv demo test test-native test-unit lint format lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- environment -----------------------------------------------------------
 
@@ -61,6 +62,14 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# A copy of the engine that stands before the installed one on PYTHONPATH.
+$(NATIVE)/.patched: $(VENV)/.installed $(wildcard patches/sglang-$(SGLANG_VERSION)/*)
+	@echo "copying SGLang to $(NATIVE), to be patched"
+	@rm -rf $(NATIVE) && mkdir $(NATIVE)
+	@cp -r $(VENV)/lib/python3.*/site-packages/sglang{,-$(SGLANG_VERSION).dist-info} $(NATIVE)
+	@$(BIN)/specswitch patch apply --site-packages $(NATIVE)
+	@touch $@
+
 lock: ## Resolve the .in file to exact versions again (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
 	@cd requirements && uv pip compile --universal --python-version 3.10 --only-binary :all: \
@@ -78,8 +87,22 @@ CUDA_PACKAGES := cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,
 demo: venv ## Serve a tiny model under changing load; writes demo-report/
 	@$(BIN)/specswitch demo $(DEMO_ARGS)
 
-test: venv ## All tests that run without a GPU
-	@$(BIN)/python -m pytest -m "not gpu and not multigpu" $(PARALLEL) $(PYTEST_ARGS)
+# Both runs are made, whatever the first one finds.
+test: venv $(NATIVE)/.patched ## All tests that run without a GPU; those with an engine also on a patched one
+	@failed=0; \
+	$(TEST) -m "not gpu and not multigpu" $(PARALLEL) $(PYTEST_ARGS) || failed=$$?; \
+	$(TEST_NATIVE) || failed=$$?; \
+	exit $$failed
+
+test-native: venv $(NATIVE)/.patched ## The engine tests on an engine with the native patch
+	@$(TEST_NATIVE)
+
+TEST = $(BIN)/python -m pytest
+# What PYTEST_ARGS choose may have no engine tests, of which pytest says 5.
+TEST_NATIVE = echo "The engine tests, on a copy of the engine with the native patch (patches/README.md):"; \
+	PYTHONPATH="$(abspath $(NATIVE))$${PYTHONPATH:+:$$PYTHONPATH}" SPECSWITCH_TEST_NATIVE=1 \
+	$(TEST) -m "engine and not gpu and not multigpu" $(PARALLEL) $(PYTEST_ARGS) \
+	$(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
 test-unit: venv ## Unit, property and CLI tests only (seconds)
 	@$(BIN)/python -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)

@@ -69,30 +69,30 @@ class Replacement:
         Raises:
             PatchRefusal: it cannot be done; all files are as they were.
         """
-        with self._or_refused():
-            # Left over: the engine was installed again since, or the last attempt ended before it
-            # changed anything.
-            shutil.rmtree(self._folder, ignore_errors=True)
-            for file in files:
-                if file.before is not None:
-                    _write(self._folder / _ORIGINALS / file.path, (self._root / file.path))
-                _write(
-                    self._folder / _NEW / file.path,
-                    new[file.path],
-                    mode_of=self._root / file.path,
-                )
-            listed = {file.path: {"before": file.before, "after": file.after} for file in files}
-            _write(self._folder / _NEW / _RECORD, json.dumps(listed, indent=2).encode())
-            os.replace(self._folder / _NEW / _RECORD, self._folder / _RECORD)
-            _sync(self._folder)
         try:
             with self._or_refused():
+                self._prepare(files, new)
                 for file in files:
                     os.replace(self._folder / _NEW / file.path, self._root / file.path)
                 shutil.rmtree(self._folder / _NEW)
         except PatchRefusal:
             self.undo()
             raise
+
+    def _prepare(self, files: tuple[TouchedFile, ...], new: Mapping[str, bytes]) -> None:
+        """Write originals, new files and, when all of them are on the disk, the record."""
+        # Left over: the engine was installed again since, or the last attempt ended before it
+        # changed anything.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for file in files:
+            place = self._root / file.path
+            if file.before is not None:
+                _write(self._folder / _ORIGINALS / file.path, place)
+            _write(self._folder / _NEW / file.path, new[file.path], mode_of=place)
+        listed = {file.path: {"before": file.before, "after": file.after} for file in files}
+        _write(self._folder / _NEW / _RECORD, json.dumps(listed, indent=2).encode())
+        os.replace(self._folder / _NEW / _RECORD, self._folder / _RECORD)
+        _sync(self._folder)
 
     def undo(self) -> None:
         """Put the originals of all recorded files back.
