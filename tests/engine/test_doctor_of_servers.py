@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from specswitch import tiny_pair
-from specswitch.demo.launch import Launch, ready_config
+from specswitch.config_files import ready_configs
+from specswitch.demo.launch import Launch
 from specswitch.engine import compat
 from specswitch.engine.plugin import engine_hooks, flag_hooks
 
@@ -23,7 +24,7 @@ def doctor(*flags: str, **variables: str) -> tuple[int, dict[str, dict[str, Any]
 
     `server` also has `refusals`: the texts of all of them.
     """
-    launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), ready_config("cpu-demo"))
+    launch = Launch(tiny_pair.path("target"), tiny_pair.path("eagle3"), ready_configs()["cpu-demo"])
     words = [*launch.specswitch(30000), *flags]
     command = [sys.executable, "-c", "from specswitch.cli.main import app; app()"]
     done = subprocess.run(

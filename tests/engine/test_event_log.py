@@ -16,7 +16,7 @@ from runs import assert_same_answers, assert_settled, periodic, reference, run
 from typer.testing import CliRunner
 
 from specswitch.cli.main import app
-from specswitch.demo.launch import ready_config
+from specswitch.config_files import ready_configs
 
 
 class Server(NamedTuple):
@@ -27,7 +27,7 @@ class Server(NamedTuple):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    config = yaml.safe_load(ready_config("cpu-demo").read_text())
+    config = yaml.safe_load(ready_configs()["cpu-demo"].read_text())
     log = folder / "events.jsonl"
     config["event_log"] = {"path": str(log), "max_bytes": 4096, "backups": 50, "sample_steps": 5}
     file = folder / "config.yaml"

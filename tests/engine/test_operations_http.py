@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from specswitch.cli.main import app
-from specswitch.demo.launch import ready_config
+from specswitch.config_files import ready_configs
 from specswitch.engine.metric_table import ALL
 
 KEYS = ("--api-key", API_KEY, "--admin-key", ADMIN_KEY)
@@ -25,7 +25,7 @@ KEYS = ("--api-key", API_KEY, "--admin-key", ADMIN_KEY)
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     flags = ("--enable-metrics", "--api-key", API_KEY, "--admin-api-key", ADMIN_KEY)
     folder = tmp_path_factory.mktemp("server")
-    with live_server(folder, ready_config("cpu-demo"), *flags) as address:
+    with live_server(folder, ready_configs()["cpu-demo"], *flags) as address:
         yield address
 
 

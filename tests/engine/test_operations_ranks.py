@@ -18,7 +18,7 @@ from live_server import Load, generate, live_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from specswitch.cli.server_client import Refused, ServerClient
-from specswitch.demo.launch import ready_config
+from specswitch.config_files import ready_configs
 
 # A clock of its own each rank has; the rest is decided by equal inputs.
 OF_ONE_RANK = {"specswitch_decode_seconds_total"}
@@ -29,7 +29,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     cores = sorted(os.sched_getaffinity(0))
     with live_server(
         tmp_path_factory.mktemp("server"),
-        ready_config("cpu-demo"),
+        ready_configs()["cpu-demo"],
         *("--tp-size", "2", "--enable-metrics", "--enable-metrics-for-all-schedulers"),
         # The engine wants to be told the cores of each rank (model_executor/model_runner.py:3100).
         SGLANG_CPU_OMP_THREADS_BIND=f"{cores[0]}|{cores[-1]}",

@@ -11,7 +11,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from specswitch.config_files import ready_configs
 from specswitch.demo.server import HOST
 
 # What the caller's shell may hold for its own servers must not reach the demo's.
@@ -22,11 +21,6 @@ _FOREIGN = (
     "SGLANG_PLUGINS",
     "SGLANG_SIMULATE_ACC_LEN",
 )
-
-
-def ready_config(name: str) -> Path:
-    """Path of a ready-made YAML file."""
-    return ready_configs()[name]
 
 
 @dataclass(frozen=True)
