@@ -32,7 +32,9 @@ def doctor(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file; default: the one in the server's arguments.", dir_okay=False),
+        typer.Option(
+            help="YAML file, or the name of a ready one; default: the one in the server's arguments.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

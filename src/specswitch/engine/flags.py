@@ -91,7 +91,8 @@ def add_flags(_result: None, parser: argparse.ArgumentParser) -> None:
         "--speculative-worker-config",
         metavar="FILE",
         default=None,
-        help=f"YAML file with specswitch's policy and guard. Environment: {CONFIG_VARIABLE}.",
+        help="YAML file with specswitch's policy and guard, or the name of a ready one. "
+        f"Environment: {CONFIG_VARIABLE}.",
     )
 
 
