@@ -66,6 +66,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row("top_logprobs", "Of alternatives", "`top_logprobs_num`"),
         Row("token_ids_logprobs", "Of named tokens", "`token_ids_logprob`"),
         Row("input_logprobs", "Of the prompt", "`logprob_start_len`", "Made by the prefill."),
+        Row("input_logprobs_in_chunks", "Of a prompt that is prefilled in chunks"),
         Row(
             "mixed_logprobs",
             "Different wishes in one batch",
@@ -97,5 +98,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "(managers/scheduler.py:1640), in either mode.",
         ),
         Row("grammar_logprobs", "JSON schema with log-probabilities"),
+        Row("structural_tag", "Structural tags", "`structural_tag`"),
+        Row("grammar_with_penalty", "With a penalty", "", "The penalty decides."),
     ),
 }

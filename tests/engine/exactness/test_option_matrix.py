@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from harness import EngineDriver, Request, Result, import_engine
-from workloads import text
+from workloads import CHUNK, text
 
 from specswitch.control.decision import Mode
 
@@ -28,7 +28,11 @@ RANDOM = "EAGLE"
 TRAINED = "EAGLE3"
 SERVERS: dict[str, dict[str, Any]] = {
     RANDOM: {"enable_custom_logit_processor": True},
-    TRAINED: {"skip_tokenizer_init": False, "grammar_backend": "xgrammar"},
+    TRAINED: {
+        "skip_tokenizer_init": False,
+        "grammar_backend": "xgrammar",
+        "chunked_prefill_size": CHUNK,
+    },
 }
 SCHEMA = json.dumps(
     {
@@ -37,11 +41,20 @@ SCHEMA = json.dumps(
         "required": ["name", "n"],
     }
 )
-LEDGER = r"(- [A-Z][a-z]+ owes [0-9]{2,4}\n){2}"
+LEDGER = r"(- [A-Z][a-z]+ owes [0-9]{{2,4}}\n){{{}}}"
 # In the answers to the first four prompts they come after 8 to 22 tokens, in the midst of a line.
 STOPS = [286, 290, 296, 298]
 # The first of them, in the answer to the first prompt, is token 16.
 FIRST_STOP = 16
+TAG = json.dumps(
+    {
+        "type": "structural_tag",
+        "structures": [
+            {"begin": "> ", "schema": {"type": "string", "maxLength": 6}, "end": "\n"},
+        ],
+        "triggers": ["> "],
+    }
+)
 EBNF = 'root ::= "- " name " owes " name "\\n"\nname ::= [A-Z] [a-z]+'
 
 
@@ -101,13 +114,23 @@ def _trained_cases() -> Iterator[Case]:
     ending = {"ignore_eos": False}
     # First, while the engine has memory for proposals that it has not written to yet.
     yield Case("json_schema", asking(TRAINED, 3, 40, {**ending, "json_schema": SCHEMA}))
-    yield Case("regex", asking(TRAINED, 3, 40, {**ending, "regex": LEDGER}))
+    yield Case("regex", asking(TRAINED, 3, 40, {**ending, "regex": LEDGER.format(2)}))
     yield Case("ebnf", asking(TRAINED, 3, 40, {**ending, "ebnf": EBNF}))
-    with_grammar = asking(TRAINED, 2, 40, {**ending, "regex": LEDGER})
+    with_grammar = asking(TRAINED, 2, 40, {**ending, "regex": LEDGER.format(2)})
     yield Case("grammar_beside_plain", with_grammar + asking(TRAINED, 4, 40)[2:])
     yield Case(
         "grammar_logprobs",
         asking(TRAINED, 2, 40, {**ending, "json_schema": SCHEMA}, logprobs=True, top_logprobs=3),
+    )
+    yield Case("structural_tag", asking(TRAINED, 3, 40, {**ending, "structural_tag": TAG}))
+    # A penalty below 0 is a reward; with it, lines repeat themselves.
+    penalty = {**ending, "regex": LEDGER.format(4), "frequency_penalty": -1.0}
+    yield Case("grammar_with_penalty", asking(TRAINED, 3, 60, penalty))
+    # Prompts of 171 to 260 tokens.
+    everything = {"logprob_start_len": 20, "token_ids_logprob": [5, 9]}
+    yield Case(
+        "input_logprobs_in_chunks",
+        asking(TRAINED, 3, 24, logprobs=True, top_logprobs=2, fields=everything),
     )
     stopping = {**ending, "stop_token_ids": STOPS}
     yield Case("stop_token_ids", asking(TRAINED, 4, 60, stopping))
@@ -132,6 +155,7 @@ RANDOM_KEYS = (
 )
 TRAINED_KEYS = (
     *("json_schema", "regex", "ebnf", "grammar_beside_plain", "grammar_logprobs"),
+    *("structural_tag", "grammar_with_penalty", "input_logprobs_in_chunks"),
     *("stop_token_ids", "stop_token_at_limit", "logprobs_to_a_stop", "min_new_tokens"),
 )
 # The keys by themselves, so that tests are collected without the engine.
