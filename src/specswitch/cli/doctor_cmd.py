@@ -33,7 +33,8 @@ def doctor(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="YAML file, or the name of a ready one; default: the one in the server's arguments.",
+            help="YAML file, or the name of a ready one; default: what the server's arguments say.",
+            dir_okay=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
