@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import (
@@ -288,14 +289,14 @@ def _show(result: Mapping[str, Any]) -> bool:
         print(f"no bar of {result['benchmark']} can be judged by these arms")
         return not verdicts
     simulated = ", simulated acceptance" if result["simulated"] else ""
-    shown = Table(title=f"{result['benchmark']}, {result['gpu']}{simulated}")
+    shown = Table(title=escape(f"{result['benchmark']}, {result['gpu']}{simulated}"))
     for column in ("bar", "at", "ratio", "raw", "limit", ""):
         shown.add_column(column)
     for one in measured:
         sign = ">=" if one.at_least else "<="
         word = "met" if one.met else "MISSED"
         cells = ["-" if value is None else f"{value:.3f}" for value in (one.value, one.raw)]
-        shown.add_row(one.bar, one.point, *cells, f"{sign} {one.limit}", word)
+        shown.add_row(escape(one.bar), escape(one.point), *cells, f"{sign} {one.limit}", word)
     Console(width=None if sys.stdout.isatty() else 110).print(shown)
     if len(measured) < len(verdicts):
         print(f"{len(verdicts) - len(measured)} more bars lack a measurement")

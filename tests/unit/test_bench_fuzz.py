@@ -87,6 +87,7 @@ loosely = settings(
 @example(content=ENVELOPE)
 @example(content=SWITCH)
 @example(content=BURSTS)
+@example(content={**ENVELOPE, "gpu": "[/x]"})
 def test_any_result_is_read_or_refused(capsys: pytest.CaptureFixture[str], content: Any) -> None:
     with TemporaryDirectory() as folder:
         file, readme = Path(folder) / "r.json", Path(folder) / "README.md"
