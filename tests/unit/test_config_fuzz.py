@@ -1,16 +1,22 @@
-"""Whatever is in the file: a configuration, or a `ConfigError` with a place on each line."""
+"""Whatever is in the file: a configuration, or a `ConfigError` with a place on each line.
+
+And on a command line: an answer, or those lines, and no traceback.
+"""
 
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from specswitch.cli.main import app
 from specswitch.config import Config, ConfigError, resolve
 
 KEYS = [
@@ -68,10 +74,11 @@ def outcome(content: bytes, flags: dict[str, object]) -> Config | None:
             return resolve(path, flags).config
         except ConfigError as error:
             problems = error.problems
-    assert problems
+    assert 1 <= len(problems) <= 21
     for line in problems:
         assert line.isprintable()
-        assert line.startswith((f"{path}:", "flag "))
+        assert len(line) < 6000
+        assert line.startswith((f"{path}:", "flag ", "... and "))
     return None
 
 
@@ -101,6 +108,98 @@ def test_any_flags_are_taken_or_refused_with_a_place(data, guard_flags) -> None:
 @example(b"guard: {votes: !!float _}")
 def test_any_bytes_are_taken_or_refused_with_a_place(content) -> None:
     outcome(content, {})
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *(
+            "policy:",
+            "guard:",
+            "kind: fixed",
+            "mode: speculate",
+            "waiting:",
+            "enter: 4",
+            "votes: 3",
+        ),
+        *(
+            "running: null",
+            "kv_use: {enter: .5, resume: 0.2}",
+            "max_speculative_batch: 8",
+            "enter:",
+        ),
+        *(
+            "&a",
+            "*a",
+            "<<: *a",
+            "? x",
+            "- 1",
+            "!!int x",
+            "!x y",
+            "|",
+            ">",
+            "'",
+            '"',
+            "{",
+            "}",
+            "[",
+            "]",
+        ),
+        *("---", "...", "%YAML 1.2", "# note", "\t", ":", ": ", "\ufeff", "\x85", "\u2028", "\0"),
+    ]
+)
+LINES = st.lists(
+    st.tuples(st.sampled_from(["", "", "  ", "    ", " "]), FRAGMENTS).map("".join), max_size=9
+).map("\n".join)
+ENCODINGS = st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-7", "cp500"])
+
+
+@given(LINES, ENCODINGS)
+@example("guard: {votes: 3}\n" * 3, "utf-8")
+@example("waitng: 1\n" * 2000, "utf-8")
+@example("".join(f"key{number}: 1\n" for number in range(2000)), "utf-8")
+@example("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]", "utf-8")
+@example("policy: " + "{a: " * 300 + "1" + "}" * 300, "utf-8")
+@example("guard: {votes: " + "[" * 300 + "]" * 300 + "}", "utf-8")
+@example("guard: {votes: " + "9" * 5000 + "}", "utf-8")
+@example("guard: {votes: 0." + "9" * 50_000 + "}", "utf-8")
+def test_any_lines_in_any_encoding_are_taken_or_refused_with_a_place(lines, encoding) -> None:
+    outcome(lines.encode(encoding, "replace"), {})
+
+
+WORDS = st.one_of(
+    st.text(max_size=12),
+    st.tuples(
+        st.sampled_from(
+            ["guard.votes", "policy.kind", "policy", "event_log.path", "safe_mode", ""]
+        ),
+        st.one_of(LINES, st.text(max_size=6), st.floats().map(str)),
+    ).map("=".join),
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(WORDS, max_size=3), st.booleans())
+@example(["event_log.path=[/x]"], False)
+@example(["event_log.path='[/x]'"], False)
+@example(["event_log.path='\udc80'"], True)
+@example(["guard.votes=" + "[" * 5000], True)
+def test_any_words_after_set_are_shown_or_refused(words, as_json) -> None:
+    flags = [part for word in words for part in ("--set", word)]
+    result = CliRunner().invoke(app, ["config", "show", *flags, *(["--json"] if as_json else [])])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (0, 1, 2)
+    assert (result.exit_code == 0) == (not result.stderr)
+    if result.exit_code == 1:
+        assert all(line.startswith("flag ") for line in result.stderr.splitlines())
+
+
+def test_only_the_first_of_many_problems_are_told() -> None:
+    keys = {f"key{number}": 1 for number in range(500)}
+    with pytest.raises(ConfigError) as caught:
+        resolve(None, keys)
+    assert len(caught.value.problems) == 21
+    assert caught.value.problems[-1] == "... and 480 more problems"
+    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, True, False])

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from specswitch.cli.assignments import parse_assignments
 from specswitch.config import ConfigError, Origin, Resolved, json_schema, resolve
@@ -104,5 +105,7 @@ def _print_table(resolved: Resolved) -> None:
     table.add_column("value", justify="right")
     table.add_column("origin")
     for key, value, origin in resolved.values():
-        table.add_row(key, json.dumps(value).strip('"'), origin.value, style=_STYLES[origin])
+        # A path may look like markup.
+        shown = Text(json.dumps(value).strip('"'))
+        table.add_row(key, shown, origin.value, style=_STYLES[origin])
     Console().print(table)

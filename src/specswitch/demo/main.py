@@ -47,7 +47,9 @@ def run_demo(console: Console, folder: Path, config_file: Path | None) -> bool:
     written = write(folder, outcome, enter=enter, resume=resume)
     console.print()
     console.print(summary(outcome), markup=False, highlight=False, soft_wrap=True, end="")
-    console.print("report: " + ", ".join(str(path) for path in written), soft_wrap=True)
+    console.print(
+        "report: " + ", ".join(str(path) for path in written), soft_wrap=True, markup=False
+    )
     return outcome.passed
 
 
