@@ -69,6 +69,7 @@ def test_every_hook_is_shown_with_both_places_and_took() -> None:
     )
     assert server["max_running_requests"]["text"] == "8 in either mode; 8 may speculate"
     assert found["configuration"]["policy.waiting.enter"]["text"] == "4 (file)"
+    assert found["server"]["exactness"]["text"] == "strict"
     assert found["memory"]["graphs"]["text"] == "none: both modes run eagerly"
     # Three layers of 256 values in float32, and a token, for 8 requests and a row of padding.
     size = 9 * 64 * (3 * 256 * 4 + 8)
@@ -93,7 +94,7 @@ def test_a_plug_in_that_another_one_kept_out_is_found() -> None:
     assert says in next(iter(found["hooks"].values()))["text"]
 
 
-def test_it_reads_no_weights(tmp_path: Path) -> None:
+def test_it_reads_configurations_and_no_weights(tmp_path: Path) -> None:
     folders = []
     for name in ("target", "eagle3"):
         folder = tmp_path / name
@@ -102,8 +103,12 @@ def test_it_reads_no_weights(tmp_path: Path) -> None:
             if file.suffix != ".safetensors":
                 (folder / file.name).write_bytes(file.read_bytes())
         folders.append(str(folder))
+    (tmp_path / "target" / "generation_config.json").write_text('{"repetition_penalty": 1.05}')
     code, found, err = doctor(
         *("--model-path", folders[0], "--speculative-draft-model-path", folders[1])
     )
     assert code == 0, err
     assert found["server"]["refused"]["text"] == "nothing"
+    note = found["server"]["exactness"]
+    assert note["status"] == "note"
+    assert "gives chat requests repetition_penalty 1.05" in note["text"]

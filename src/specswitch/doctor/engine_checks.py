@@ -18,6 +18,7 @@ from specswitch.doctor.checks import CPU_VARIABLE
 from specswitch.doctor.estimates import BASIS, graphs_gib
 from specswitch.doctor.findings import Finding, Section, Status
 from specswitch.engine import compat
+from specswitch.engine.exactness import inherited
 from specswitch.engine.flags import CONFIG_VARIABLE, WORKER_VARIABLE
 from specswitch.engine.hooks import Hook
 from specswitch.engine.settings import SPECSWITCH, Settings
@@ -186,6 +187,11 @@ class ServerPlan:
         prefill, decode = release.plans.attention_backends(arguments)
         yield Finding(
             "attention backend", f"prefill {prefill}, decode {decode}, on {arguments.device}"
+        )
+        setting = settings.config.exactness
+        caution = inherited(setting, release.plans.target_config(arguments))
+        yield Finding(
+            "exactness", caution or setting, Status.OK if caution is None else Status.NOTE
         )
         running = f"{arguments.max_running_requests} in either mode"
         limit = f"{settings.config.max_speculative_batch} may speculate"
