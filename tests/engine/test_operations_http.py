@@ -210,6 +210,50 @@ def test_a_bad_command_is_answered_400_with_the_reason(url: str, body: Any) -> N
     assert "expected" in answer.json()["message"]
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+#: Bodies of ``/set_internal_state`` that are no command.
+ODD_COMMANDS: list[Any] = [
+    *(1, True, "", [[]], {"mode": ["auto"]}, {"mode": {}}, {"mode": "speculate", "set": 3}),
+    *({"reset": "yes"}, {"reset": 1}, {"reset": True, "mode": "x"}, {"set": {"": 1}}),
+    *({"set": {"guard.votes": value}} for value in (None, "4", 1.5, [], {}, 10**30, True, "\0")),
+    *({"set": {"guard.votes": nested(200)}}, {"set": {"a" * 20_000: 1}}, {"mode": "a" * 20_000}),
+    {"set": {f"key{number}": 1 for number in range(500)}},
+    {"mode": "target_only", "set": {"guard.votes": 7, "guard.dwell_steps": -1}},
+]
+ODD_BYTES = [
+    *(b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"server_args": 3}', b'{"server_args": null}'),
+    *(b"{}", b"[" * 50_000, b'{"server_args": {"specswitch": {"set": {"guard.votes": NaN}}}}'),
+    b'{"server_args": {"specswitch": {"set": {"guard.votes": 1e999}}}}',
+    b'{"server_args": {"specswitch": {"mode": "\\ud800"}}}',
+    b'{"server_args": {"specswitch": {"mode": "auto"}, "log_level": "info"}}',
+]
+
+
+def test_whatever_else_is_sent_is_a_bad_request_and_changes_nothing(url: str) -> None:
+    def held(found: dict[str, Any]) -> list[Any]:
+        return [found[key] for key in ("config", "changed", "override", "failure", "errors")]
+
+    bodies = [
+        json.dumps({"server_args": {"specswitch": command}}).encode() for command in ODD_COMMANDS
+    ]
+    before = held(state(url))
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
+    with httpx.Client(headers=headers, timeout=None) as client:
+        for body in [*bodies, *ODD_BYTES]:
+            answer = client.post(f"{url}/set_internal_state", content=body)
+            assert answer.status_code in (400, 422), (body[:200], answer.text)
+            assert len(answer.text) < 20_000
+            assert "internal error" not in answer.text
+            assert held(state(url)) == before, body[:200]
+    assert len(generate(url)["output_ids"]) == 48
+
+
 @pytest.mark.parametrize(
     ("words", "keys", "message"),
     [
