@@ -99,4 +99,16 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "draft's KV goes.",
         ),
     ),
+    "Drafts": (
+        Row("draft_eagle", "EAGLE", "`--speculative-algorithm EAGLE`"),
+        Row("draft_eagle3", "EAGLE3", "`EAGLE3`"),
+        Row("draft_standalone", "A separate small model", "`STANDALONE`"),
+        Row(
+            "draft_nextn",
+            "The MTP head of the model itself",
+            "`EAGLE` or `NEXTN`",
+            "Tested with MiMo's. Heads of models with experts or latent attention load the same "
+            "way and were not run; models with recurrent state are refused.",
+        ),
+    ),
 }
