@@ -128,7 +128,7 @@ class Server:
         return {
             "arm": self.arm.name,
             "args": [portable(arg) for arg in self.command],
-            "env": dict(self.arm.env),
+            "env": {name: portable(value) for name, value in self.arm.env.items()},
             "config": self.arm.config,
             "start_s": self.start_s,
             "gate_to_ready_s": self.ready_s,

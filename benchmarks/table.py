@@ -3,7 +3,7 @@
     python -m benchmarks.table RESULT.json ... [--readme README.md] [--check]
 
 Between `<!-- bench:NAME:begin -->` and `<!-- bench:NAME:end -->`, NAME being the
-benchmark (envelope, switch, bursts), the text is replaced. `--check` writes nothing and
+benchmark (envelope, switch, bursts, resume), the text is replaced. `--check` writes nothing and
 fails when the README differs from what the files say.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import bars
 from benchmarks.errors import BenchmarkError, reading
 from benchmarks.results import load
 
@@ -37,13 +38,21 @@ def render(result: Mapping[str, Any], name: str) -> str:
 
 def _caption(result: Mapping[str, Any], name: str) -> str:
     setup = result["setup"]
+    if "resume_ratio" in result:
+        # Held-out texts of the pair that ships, and as many tokens as the stretches take.
+        pair = result["setup"]["acceptance_setup"]
+        return (
+            f"{result['gpu']}, {result['engine']}, the trained tiny pair, EAGLE3 with "
+            f"{pair['steps']} steps, {result['setup']['requests']} requests at a time, first 16 "
+            f"speculative steps, {result['date'][:10]} (`{name}`)."
+        )
     model = f"{setup['model']} with {setup['weights']} weights"
     if setup["simulated"]:
-        acceptance = f"**simulated** acceptance length {result['acceptance']:g}"
-    elif result["acceptance"] is None:
+        acceptance = f"**simulated** acceptance length {setup['acceptance']:g}"
+    elif setup["acceptance"] is None:
         acceptance = "acceptance as the models give it"
     else:
-        acceptance = f"thresholds for an acceptance length of {result['acceptance']:g}"
+        acceptance = f"thresholds for an acceptance length of {setup['acceptance']:g}"
     lengths = f"{setup['input_len']} tokens in, {setup['output_len']} out"
     return (
         f"{result['gpu']}, {result['engine']}, {model}, EAGLE3 with {setup['steps']} steps, "
@@ -66,6 +75,7 @@ def _envelope(result: Mapping[str, Any]) -> list[str]:
             "decode tok/s (spread) at concurrency",
             lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
         ),
+        *_ratios(result, points),
         table(
             "end-to-end tok/s (spread) at concurrency",
             lambda cell: _with_spread(cell, "e2e_tok_s", "e2e_spread"),
@@ -73,6 +83,43 @@ def _envelope(result: Mapping[str, Any]) -> list[str]:
         table("inter-token latency p50 / p99, ms", lambda cell: _quantiles(cell, "itl_ms")),
         table("time to first token p50 / p99, ms", lambda cell: _quantiles(cell, "ttft_ms")),
     ]
+
+
+def _ratios(result: Mapping[str, Any], points: Sequence[str]) -> list[str]:
+    """Of step times, from arms that were measured in turns; see `bars`."""
+    kinds: dict[str, dict[str, str]] = {}
+    for verdict in bars.judge(result):
+        kind = verdict.bar.partition(" (")[0]
+        kinds.setdefault(kind, {})[verdict.point] = _number(verdict.value, 3)
+    rows = [
+        [kind, *(values.get(point, _MISSING) for point in points)]
+        for kind, values in kinds.items()
+        if set(values.values()) != {_MISSING}
+    ]
+    return [markdown(["ratio of decode speed", *points], rows)] if rows else []
+
+
+def _resume(result: Mapping[str, Any]) -> list[str]:
+    tables = []
+    if "resume_ratio" in result:
+        stretches = sorted(
+            {s for ratios in result["resume_ratio"].values() for s in ratios}, key=int
+        )
+        rows = [
+            [mode, *(_number(ratios.get(stretch), 3) for stretch in stretches)]
+            for mode, ratios in result["resume_ratio"].items()
+        ]
+        header = ["acceptance after steps off / never off", *stretches]
+        tables.append(markdown(header, rows))
+    if "off_cost" in result:
+        points = sorted({p for ratios in result["off_cost"].values() for p in ratios}, key=int)
+        rows = [
+            [mode, *(_number(ratios.get(point), 3) for point in points)]
+            for mode, ratios in result["off_cost"].items()
+        ]
+        header = ["target-only decode tok/s / mode `off`, at concurrency", *points]
+        tables.append(markdown(header, rows))
+    return tables
 
 
 def _switch(result: Mapping[str, Any]) -> list[str]:
@@ -117,6 +164,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "envelope": _envelope,
     "switch": _switch,
     "bursts": _bursts,
+    "resume": _resume,
 }
 
 

@@ -28,11 +28,13 @@ def result(benchmark: str = "envelope", **change: Any) -> dict[str, Any]:
         "envelope": {"64": cell, "128": {**cell, "decode_tok_s": None, "itl_ms": None}},
         "switch": {"16": {"speculate": mode, "target_only": mode}},
         "bursts": {"all": cell, "calm": cell},
+        "resume": {},
     }[benchmark]
     setup = {
         "model": "llama-8b",
         "weights": "dummy",
         "simulated": True,
+        "acceptance": change.get("acceptance", 1.9),
         "steps": 3,
         "input_len": 64,
         "output_len": 256,
@@ -128,3 +130,29 @@ def test_an_empty_result_is_not_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(BenchmarkError, match="no measurements to draw"):
         plots.plot(result(arms={}), tmp_path / "plot.png")
+
+
+def test_ratios_stand_where_both_arms_were_measured() -> None:
+    def cell(speed: float) -> dict[str, Any]:
+        return {"decode_tok_s": speed, "decode_tok_s_nominal": None, "repeats": []}
+
+    arms = {
+        "no_spec": {"1": cell(200.0), "4": cell(800.0)},
+        "forced_target_only": {"1": cell(199.0)},
+    }
+    text = table.render(result(arms=arms), "h200.json")
+    assert "| forced_target_only / no_spec | 0.995 | - |" in text
+    assert "forced_speculate / static" not in text
+
+
+def test_a_resume_result_shows_what_it_holds() -> None:
+    setup = {"acceptance_setup": {"steps": 3}, "requests": 16}
+    ratios = {"deferred": {"100": 0.99, "10": 1.0}, "off": {"10": 0.89, "100": 0.85}}
+    made = {**result("resume"), "setup": setup, "resume_ratio": ratios}
+    text = table.render(made, "h200.json")
+    assert "| acceptance after steps off / never off | 10 | 100 |" in text
+    assert "| off | 0.890 | 0.850 |" in text
+    assert "trained tiny pair" in text
+    cost = {**result("resume"), "off_cost": {"deferred": {"64": 0.994, "16": 0.992}}}
+    text = table.render(cost, "h200.json")
+    assert "| deferred | 0.992 | 0.994 |" in text
