@@ -82,6 +82,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "The same answer in other pieces: a speculative step sends several tokens at once.",
         ),
         Row("stream_to_a_stop", "Streaming up to a stop string"),
+        Row(
+            "text_to_a_stop",
+            "Text up to a stop string, over HTTP",
+            "`stop`, `no_stop_trim`",
+            "Whole and streamed: nothing of the stop string is sent.",
+        ),
+        Row("streamed_text", "Streamed completions, over HTTP", "`/v1/completions`, `stream`"),
+        Row("several_answers", "Several answers to a request", "`n`"),
     ),
     "Sessions": (
         Row(
@@ -110,5 +118,8 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "Tested with MiMo's. Heads of models with experts or latent attention load the same "
             "way and were not run; models with recurrent state are refused.",
         ),
+    ),
+    "Adapters and images": (
+        Row("lora", "LoRA", "`--enable-lora`", "One line says so before a model is loaded."),
     ),
 }
