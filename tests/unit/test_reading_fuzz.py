@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from specswitch.cli import server_client
 from specswitch.cli.main import app
 from specswitch.timeline.event_file import EventLogError, read_event_log
+from specswitch.timeline.follow import Follower
 from specswitch.timeline.model import Timeline
 
 ANSWER = info({**STATE, **server_state(5, total=2)})
@@ -79,6 +80,25 @@ def test_any_state_is_shown_or_refused(answers, answer: Any) -> None:
     for words in (("ctl", "status"), ("watch", "--seconds", "0")):
         answers(body)
         Said(*words)
+
+
+@loosely
+@given(first=st.one_of(st.just(ANSWER), damaged(ANSWER)), then=damaged(ANSWER))
+@example(first=ANSWER, then=info({**STATE, "tokens": {"speculate": 3}}))
+@example(first=info({**STATE, "steps": {}, "tokens": {}}), then=ANSWER)
+def test_any_states_that_are_taken_make_a_recording(answers, first: Any, then: Any) -> None:
+    follower = Follower()
+    with server_client.ServerClient("http://a") as client:
+        for seconds, answer in enumerate((first, then, first)):
+            answers(written(answer))
+            try:
+                (state, *_) = client.states()
+            except server_client.ServerError:
+                return
+            follower.take(float(seconds), state)
+    timeline = follower.timeline("a")
+    assert timeline.seconds == 2
+    assert timeline.stretches()
 
 
 @loosely
@@ -178,9 +198,9 @@ def test_any_bytes_in_a_log_leave_the_other_lines_readable(content, place, data)
 
 
 @settings(max_examples=8)
-@given(damaged(LOG), st.sampled_from(["a.jsonl", "$^{.jsonl", "a\nb.jsonl", "\udc80.jsonl"]))
-@example(LOG, "$^{.jsonl")
-@example([*LOG[:2], {**LOG[2], "reason": "$^{"}, LOG[3]], "a.jsonl")
+@given(damaged(LOG), st.sampled_from(["a.jsonl", "$^{$.jsonl", "a\nb.jsonl", "\udc80.jsonl"]))
+@example(LOG, "$^{$.jsonl")
+@example([*LOG[:2], {**LOG[2], "reason": "$^{$"}, LOG[3]], "a.jsonl")
 def test_plot_draws_any_recording_that_it_reads(events: Any, name: str) -> None:
     pytest.importorskip("matplotlib")
     with TemporaryDirectory() as folder:

@@ -11,7 +11,9 @@ LONGEST_S = 7 * 86400.0
 
 
 def no_nan(seconds: float | None) -> float | None:
-    """Callback of an option: `nan` is neither below a lower bound nor above an upper one.
+    """Callback of an option, because `nan` is neither below a lower bound nor above an upper one.
+
+    Some releases of Typer find that out by themselves.
 
     Raises:
         typer.BadParameter: it is that.
