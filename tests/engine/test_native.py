@@ -17,7 +17,7 @@ from workloads import models
 
 from specswitch.control.decision import Mode
 from specswitch.engine import compat, plugin
-from specswitch.engine.errors import StartupRefusal
+from specswitch.engine.errors import HookNotApplied, StartupRefusal
 
 ASKED = os.environ.get("SPECSWITCH_TEST_NATIVE") == "1"
 if not ASKED and not compat.is_patched():
@@ -103,6 +103,33 @@ def test_the_engines_own_worker_is_asked_nothing() -> None:
     assert said["worker"] == "EAGLEWorkerV2"
     assert said["info"] == ["max_req_input_len", "max_total_num_tokens", "status"]
     assert not said["asked"]
+
+
+def test_the_parent_refuses_a_scheduler_that_reports_no_worker() -> None:
+    def silent(*arguments: Any) -> None:
+        arguments[-1].send({"status": "ready"})
+
+    def scenario() -> None:
+        from sglang.srt.entrypoints.engine import Engine
+        from sglang.srt.server_args import PortArgs, ServerArgs
+
+        arguments = ServerArgs(
+            model_path=str(models("EAGLE3").target),
+            speculative_algorithm="EAGLE3",
+            speculative_draft_model_path=str(models("EAGLE3").drafts["EAGLE3"]),
+            speculative_num_steps=3,
+            speculative_eagle_topk=1,
+            speculative_num_draft_tokens=4,
+            speculative_worker="specswitch",
+            device="cpu",
+        )
+        launched, _ = Engine._launch_scheduler_processes(
+            arguments, PortArgs.init_new(arguments), silent
+        )
+        launched.wait_for_ready()
+
+    with pytest.raises(HookNotApplied, match=r"\[0\] run SGLang's own worker"):
+        run_scenario(scenario)
 
 
 def test_a_plug_in_for_another_interface_is_refused() -> None:
