@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 #: Decode steps after which the comparing thread is woken.
 EVERY = 64
-#: Decode steps whose decisions a rank remembers; many times what ranks can be apart.
+#: Decode steps whose decisions a rank remembers. Ranks are a step or two apart, and what they send
+#: is some steps older on a rank whose thread was woken first.
 KEPT = 256
 #: Longest time between two comparisons.
 PAUSE_S = 1.0
@@ -188,8 +189,10 @@ class ComparedBehind(Ranks):
     def compare(self) -> None:
         """Exchange once what is kept; waits for all ranks to do so.
 
+        Where one thread was so late that no step is kept by all ranks, the next comparison tells.
+
         Raises:
-            RanksDisagree: the decisions differ, or a rank is too far behind to tell.
+            RanksDisagree: the decisions differ.
             RuntimeError: a rank does not answer, or is gone.
         """
         import numpy as np
@@ -206,9 +209,6 @@ class ComparedBehind(Ranks):
         dist.all_gather(gathered, mine, group=self._group)
         # [ranks, KEPT], the same on every rank, and so is what follows from it.
         steps, digests = np.moveaxis(np.stack([one.numpy() for one in gathered]), 2, 0)
-        last = steps.max(axis=1)
-        if last.max() - last.min() >= KEPT:
-            raise RanksDisagree(f"the ranks are at the decode steps {last.tolist()}")
         shared = (steps == steps[0]).all(axis=0) & (steps[0] != _NEVER)
         differ = shared & (digests != digests[0]).any(axis=0)
         if differ.any():
