@@ -66,7 +66,7 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml
 $(NATIVE)/.patched: $(VENV)/.installed $(wildcard patches/sglang-$(SGLANG_VERSION)/*)
 	@echo "copying SGLang to $(NATIVE), to be patched"
 	@rm -rf $(NATIVE) && mkdir $(NATIVE)
-	@cp -r $(VENV)/lib/python3.*/site-packages/sglang{,-$(SGLANG_VERSION).dist-info} $(NATIVE)
+	@cp -a $(VENV)/lib/python3.*/site-packages/sglang{,-$(SGLANG_VERSION).dist-info} $(NATIVE)
 	@$(BIN)/specswitch patch apply --site-packages $(NATIVE)
 	@touch $@
 
