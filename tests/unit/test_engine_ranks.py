@@ -174,6 +174,24 @@ def test_ranks_that_hang_in_a_step_end_the_server_with_a_line(
     assert caplog.messages[0].endswith("the server ends")
 
 
+def test_a_step_that_fails_waits_until_the_cause_has_been_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One rank fails, the other hangs: a comparison needs both."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.5)
+    meeting, ended = Meeting(2), Ended()
+    ranks = [ComparedBehind(meeting, end_server=ended) for _ in range(2)]
+    for rank, one in enumerate(ranks):
+        compare = one.compare
+        monkeypatch.setattr(one, "compare", lambda r=rank, c=compare: (meeting.enter(r), c()))
+        one.note(decision(0, TARGET_ONLY if rank else SPECULATE), sample(0))
+        one.start()
+    with pytest.raises(RuntimeError, match="sizes differ"), ranks[0]:
+        raise RuntimeError("sizes differ")
+    assert ended.is_set()
+    assert "decided differently" in caplog.messages[0]
+
+
 def test_every_so_many_steps_ranks_compare_without_waiting_for_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
