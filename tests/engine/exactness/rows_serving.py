@@ -119,7 +119,14 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "way and were not run; models with recurrent state are refused.",
         ),
     ),
-    "Adapters and images": (
+    "Images and adapters": (
+        Row(
+            "images",
+            "Images in the prompt",
+            "",
+            "Tested with a Qwen2.5-VL (M-RoPE) and an EAGLE3 head, images given as embeddings. "
+            "Drafts that have M-RoPE themselves need `draft_sync.mode: off`.",
+        ),
         Row("lora", "LoRA", "`--enable-lora`", "One line says so before a model is loaded."),
     ),
 }

@@ -159,6 +159,12 @@ class RandomWeights:
         return scale * torch.randn(*shape, generator=self._generator)
 
 
+def zero_biases(weights: Weights, layer: str) -> Weights:
+    """Biases for the attention of families that have some where Llama has none."""
+    names = [f"{layer}.self_attn.{name}_proj" for name in "qkv"]
+    return {f"{name}.bias": torch.zeros(weights[f"{name}.weight"].shape[0]) for name in names}
+
+
 def write_model(
     directory: Path, weights: Weights, architecture: str, layers: int, **overrides: Any
 ) -> None:

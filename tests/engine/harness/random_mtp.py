@@ -16,8 +16,8 @@ from harness.random_models import (
     LAYERS,
     ModelPaths,
     RandomWeights,
-    Weights,
     write_model,
+    zero_biases,
 )
 
 _LAYER = "model.layers"
@@ -34,9 +34,9 @@ def make_random_mtp_model(root: Path, seed: int = 0) -> ModelPaths:
     random = RandomWeights(seed)
     weights = random.language_model()
     for number in range(LAYERS):
-        weights |= _biases(weights, f"{_LAYER}.{number}")
+        weights |= zero_biases(weights, f"{_LAYER}.{number}")
     weights |= random.layer(_HEAD)
-    weights |= _biases(weights, _HEAD)
+    weights |= zero_biases(weights, _HEAD)
     weights |= {
         f"{_HEAD}.{norm}.weight": torch.ones(HIDDEN)
         for norm in ("token_layernorm", "hidden_layernorm", "final_layernorm", "input_layernorm")
@@ -56,13 +56,3 @@ def make_random_mtp_model(root: Path, seed: int = 0) -> ModelPaths:
         num_nextn_predict_layers=1,
     )
     return ModelPaths(root, {"EAGLE": root})
-
-
-def _biases(weights: Weights, layer: str) -> Weights:
-    """Zeros: these layers have biases where Llama's have none."""
-    return {
-        f"{layer}.self_attn.{name}_proj.bias": torch.zeros(
-            weights[f"{layer}.self_attn.{name}_proj.weight"].shape[0]
-        )
-        for name in "qkv"
-    }
