@@ -152,6 +152,7 @@ def repair() -> None:
     """
     exactness = compat.release().exactness
     exactness.filter_as_plain_decode()
+    exactness.draw_as_plain_decode()
     exactness.end_as_plain_decode()
     exactness.continue_as_plain_decode()
 

@@ -27,6 +27,9 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "greedy_beside_draws",
             "Greedy requests in a batch with drawing ones",
             "`temperature` 0",
+            "SGLang's verification draws for the whole batch then, and accepts one in 2^24 drafts "
+            "that have no probability (speculative/eagle_info_v2.py:435: a uniform number may be "
+            "0). specswitch raises that number.",
         ),
         Row(
             "sampling_seed",
@@ -62,7 +65,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "STANDALONE",
             "as above",
             "Alike in all modes. Those of the prompt are missing, as a STANDALONE server does not "
-            "keep them (speculative/eagle_worker_v2.py:748); a speculative step returns nothing.",
+            "keep them (speculative/eagle_worker_v2.py:748).",
         ),
     ),
     "Strings that end an answer, and streams": (

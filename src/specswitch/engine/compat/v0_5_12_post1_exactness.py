@@ -181,6 +181,33 @@ def filter_as_plain_decode() -> None:
     eagle_info_v2.top_p_renorm_prob = filter_jointly
 
 
+def draw_as_plain_decode() -> None:
+    """Let verification refuse every draft that the target excludes.
+
+    It accepts a draft when a uniform number is not above the draft's probability
+    (``uniform_samples`` in speculative/eagle_info_v2.py:435 and 441; the kernel compares with
+    ``<=``). That number is a multiple of 2^-24 and may be 0, so one in 2^24 drafts that a filter,
+    a grammar or temperature 0 leaves no probability would be accepted. The numbers are raised to
+    half of the smallest above 0, which no probability that matters can tell.
+
+    Replaces the kernel in the module of the verification. To be called once a process, before the
+    first batch; further calls do nothing.
+    """
+    from sglang.srt.speculative import eagle_info_v2
+
+    if not hasattr(eagle_info_v2, "tree_speculative_sampling_target_only"):
+        return  # a platform that verifies by argmax
+    verify = eagle_info_v2.tree_speculative_sampling_target_only
+    if hasattr(verify, _REPAIRED):
+        return
+
+    def verify_possible(*args: Any, uniform_samples: torch.Tensor, **kwargs: Any) -> None:
+        verify(*args, uniform_samples=uniform_samples.clamp_(min=2.0**-25), **kwargs)
+
+    setattr(verify_possible, _REPAIRED, True)
+    eagle_info_v2.tree_speculative_sampling_target_only = verify_possible
+
+
 def end_as_plain_decode() -> None:
     """Let a request end where plain decode ends it, whatever a step emits after that.
 
