@@ -179,6 +179,7 @@ def test_a_step_that_fails_waits_until_the_cause_has_been_told(
 ) -> None:
     """One rank fails, the other hangs: a comparison needs both."""
     monkeypatch.setattr(module, "PAUSE_S", 0.5)
+    monkeypatch.setattr(module, "EXPLAIN_S", 60)
     meeting, ended = Meeting(2), Ended()
     ranks = [ComparedBehind(meeting, end_server=ended) for _ in range(2)]
     for rank, one in enumerate(ranks):

@@ -46,7 +46,7 @@ KEPT = 256
 #: Longest time between two comparisons.
 PAUSE_S = 1.0
 #: Time that a failed step gives the comparison; on every rank one begins within `PAUSE_S`.
-EXPLAIN_S = 3 * PAUSE_S
+EXPLAIN_S = 5 * PAUSE_S
 #: Longest time that a rank waits for the others' part of a comparison.
 TIMEOUT_S = 120
 
