@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import tempfile
 
 import pytest
 from harness import EngineDriver, Request, ScenarioCrashed, run_scenario
 from harness.driver import NoProgress
+from harness.ports import reserve_port
+
+from specswitch.demo.server import HOST
 
 
 def test_a_scenario_returns_its_result_and_leaves_no_trace():
@@ -108,3 +113,36 @@ def test_a_scheduler_that_stops_working_is_an_error_not_an_endless_wait():
 
     with pytest.raises(NoProgress, match="unfinished"):
         run_scenario(scenario)
+
+
+def test_parallel_workers_have_no_port_in_common(monkeypatch):
+    given = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        given.append({reserve_port() for _ in range(1000)})
+    assert not given[0] & given[1]
+    # The system gives out no number below 32768 by itself.
+    assert max(given[0] | given[1]) + 10_000 < 32_768
+
+
+def test_a_port_is_not_given_twice_before_a_server_had_time_to_bind_it():
+    ports = [reserve_port() for _ in range(200)]
+    assert len(set(ports)) == len(ports)
+
+
+def test_a_port_in_use_is_passed_over():
+    with socket.socket() as taken:
+        taken.bind((HOST, reserve_port()))
+        taken.listen()
+        assert taken.getsockname()[1] not in {reserve_port() for _ in range(1000)}
+
+
+def test_what_engines_leave_behind_lies_in_a_folder_that_goes_away():
+    def scenario():
+        EngineDriver(None)
+        return tempfile.gettempdir(), os.environ["TMPDIR"], len(os.listdir(tempfile.gettempdir()))
+
+    folder, inherited, files = run_scenario(scenario)
+    assert folder == inherited == tempfile.gettempdir()
+    assert os.path.basename(folder).startswith("specswitch-")
+    assert files >= 5
