@@ -183,14 +183,24 @@ def served(algorithm: str, pattern: str | None, exactness: str = "strict") -> di
 def _fill_unwritten_memory(driver: EngineDriver) -> None:
     """Let proposals that nobody has stored be tokens that do not exist.
 
-    The engine leaves there what was in that memory before (managers/overlap_utils.py:80).
+    The engine leaves there what was in that memory before (managers/overlap_utils.py:80); with the
+    native patch it asks for zeros itself.
     """
+    import torch
+
+    empty = torch.empty
+
+    def filled(*args: Any, **kwargs: Any) -> torch.Tensor:
+        made = empty(*args, **kwargs)
+        return made.fill_(1 << 40) if made.dtype == torch.int64 else made
+
     future_map = driver.scheduler.future_map
     make = future_map._lazy_init_buf
 
     def make_and_fill(draft_input: Any) -> None:
-        make(draft_input)
-        future_map.topk_index_buf.fill_(1 << 40)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "empty", filled)
+            make(draft_input)
 
     future_map._lazy_init_buf = make_and_fill
 
