@@ -6,6 +6,7 @@ import asyncio
 import time
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ MEASURED = 16
 _LEAD_STEPS = 8
 #: Tokens that a request may emit until the burst has begun: some 0.5 s of a small model's steps.
 _LEAD_TOKENS = {"cpu": 240, "cuda": 1200}
+#: Room in the KV pool over what all requests need at once, for what speculation allocates ahead.
+_POOL_MARGIN = 2
 _POLL_S = 0.02
 _POLLING_S = 300.0
 
@@ -50,9 +53,13 @@ class Acceptance(Part):
             guard={"dwell_steps": 0, "votes": 1, "max_switches_per_1000_steps": 1000},
             draft_sync={"mode": mode, "window": WINDOW},
         )
-        made, self._file = timed(arm, folder)
-        super().__init__(made)
         self._setup, self._stretches, self._requests = setup, stretches, requests
+        # Of what is left beside a tiny target's weights the engine makes a KV pool so large that
+        # the draft's does not fit any more.
+        longest = setup.input_len + self._budget(max(stretches))
+        pool = ("--max-total-tokens", str(_POOL_MARGIN * (requests + 1) * longest))
+        made, self._file = timed(replace(arm, args=(*arm.args, *pool)), folder)
+        super().__init__(made)
 
     def plan(self) -> list[Measurement]:
         return [self._after(stretch) for stretch in self._stretches]
@@ -64,11 +71,15 @@ class Acceptance(Part):
 
         return Measurement(str(stretch), REPEATS, f"after {stretch} steps", measure, 30)
 
+    def _budget(self, stretch: int) -> int:
+        """Tokens that a request is sure to need."""
+        return _LEAD_TOKENS[self._setup.device] + stretch + (self._setup.steps + 1) * MEASURED
+
     async def _measure(self, server: Server, stretch: int) -> dict[str, Any]:
         prompts = _token_prompts(self._setup, self._requests + 1, stretch)
         names = [f"{stretch}-{number}" for number in range(self._requests)]
         longest = (self._setup.steps + 1) * MEASURED
-        budget = _LEAD_TOKENS[self._setup.device] + stretch + longest
+        budget = self._budget(stretch)
         before = _speculative_steps(server)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             answers = asyncio.gather(
