@@ -87,6 +87,13 @@ def test_each_option_that_speculation_answers_otherwise_is_known(asked, option: 
     assert option in inexact.describe()
 
 
+def test_the_summary_leaves_out_what_no_request_can_ask_for_here() -> None:
+    plain = judged(request()).describe()
+    assert "sampling_seed" not in plain
+    assert "temperature" not in plain
+    assert "sampling_seed" in judged(request(), enable_deterministic_inference=True).describe()
+
+
 @pytest.mark.parametrize(
     "asked",
     [

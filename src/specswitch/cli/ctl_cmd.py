@@ -61,7 +61,8 @@ def speculate(
     admin_key: AdminKeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Speculate whatever the load, as far as max_speculative_batch and the switch cap allow."""
+    """Speculate whatever the load, as far as max_speculative_batch, exactness, requests that opted
+    out and the switch cap allow."""
     _send(Command(mode="speculate"), url, api_key, admin_key, as_json)
 
 

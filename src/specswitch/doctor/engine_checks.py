@@ -22,6 +22,7 @@ from specswitch.engine.exactness import inherited
 from specswitch.engine.flags import CONFIG_VARIABLE, WORKER_VARIABLE
 from specswitch.engine.hooks import Hook
 from specswitch.engine.settings import SPECSWITCH, Settings
+from specswitch.patching.actions import is_half_patched
 
 _WORKER_FLAG, _CONFIG_FLAG = "--speculative-worker", "--speculative-worker-config"
 
@@ -42,6 +43,13 @@ def hooks() -> Section:
 
 
 def _native() -> Finding:
+    if is_half_patched(None):
+        return Finding(
+            "native patch",
+            "some files of the engine are patched and some are not",
+            Status.PROBLEM,
+            "run specswitch patch apply, or revert",
+        )
     known = compat.release().plans.speculative_workers()
     if SPECSWITCH in known:
         return Finding("none", "the engine has the native patch, and finds the plug-in")

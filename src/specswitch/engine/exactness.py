@@ -113,7 +113,12 @@ class InexactRequests:
             "warn": "speculates, and logs once, for requests with each of",
             "off": "speculates, without a word, for requests with",
         }[self.setting]
-        return f"{self.setting}: {does} {', '.join(self.options)}"
+        possible = [
+            option.name
+            for option in compat.release().exactness.OPTIONS
+            if option.possible(self._server_args)
+        ]
+        return f"{self.setting}: {does} {', '.join(possible)}"
 
     def snapshot(self) -> dict[str, Any]:
         """``{"setting": ..., "requests": {option: requests so far}}``."""

@@ -29,6 +29,18 @@ def check(site_packages: Path | None) -> str:
     return f"{where} is as released: {len(patches.files)} files can be patched"
 
 
+def is_half_patched(site_packages: Path | None) -> bool:
+    """Whether an apply or revert was interrupted, or the engine installed again in part.
+
+    False as well for an engine that `check` refuses: somebody's own build may have the patches.
+    """
+    try:
+        engine = Installation(site_packages)
+        return engine.state(for_release(engine.release)) is State.INTERRUPTED
+    except PatchRefusal:
+        return False
+
+
 def apply(site_packages: Path | None) -> str:
     """Patch the engine.
 
@@ -99,5 +111,5 @@ def _state(engine: Installation, patches: PatchSet, replaced: Replacement) -> St
 
 
 def _released(engine: Installation, patches: PatchSet) -> dict[str, bytes]:
-    found = {file.path: engine.content(file) for file in patches.files}
+    found = {file.path: engine.content(file) for file in patches.files if file.before is not None}
     return {path: content for path, content in found.items() if content is not None}

@@ -79,20 +79,30 @@ class Installation:
         Raises:
             PatchRefusal: one is neither as released nor as patched.
         """
-        patched = []
+        patched, changed = [], []
         for file in patches.files:
             found = sha256(self.content(file))
             if found not in (file.before, file.after):
                 raise PatchRefusal(self._dirty(file, found))
             patched.append(found == file.after)
+            if file.before is not None:
+                changed.append(found == file.after)
         if all(patched):
             return State.PATCHED
-        return State.INTERRUPTED if any(patched) else State.RELEASED
+        # A file that the patch adds may be there alone: pip does not know of it, and leaves it
+        # behind when it installs the engine again. Nothing imports it then.
+        return State.INTERRUPTED if any(changed) else State.RELEASED
 
     def _dirty(self, file: TouchedFile, found: str | None) -> str:
-        how = "is missing" if found is None else f"is not the one of SGLang {self.release}"
+        if file.before is None:
+            return f"{self.path(file)} is neither SGLang's nor what the patch adds: remove it"
+        how = (
+            "is missing"
+            if found is None
+            else f"is not the one of SGLang {self.release}, nor that one patched"
+        )
         return (
-            f"{self.path(file)} {how}, nor that one patched: install the engine again with "
+            f"{self.path(file)} {how}: install the engine again with "
             f"pip install --force-reinstall --no-deps sglang=={self.release}"
         )
 

@@ -27,11 +27,13 @@ class Option:
         name: as a client writes it.
         why: what speculation does instead, as a verb.
         asked: whether a request asks for it, on a server with these arguments.
+        possible: whether any request can ask for it there.
     """
 
     name: str
     why: str
     asked: Callable[[Req, Any], bool]
+    possible: Callable[[Any], bool] = lambda _: True
 
 
 def _is_sampled(request: Req, _server_args: Any = None) -> bool:
@@ -86,11 +88,13 @@ OPTIONS: tuple[Option, ...] = (
         "sampling_seed",
         "ignores it",
         lambda r, args: args.enable_deterministic_inference and _is_sampled(r),
+        lambda args: args.enable_deterministic_inference,
     ),
     Option(
         "temperature",
         "ignores it on this platform",
         lambda r, _: _is_sampled(r) and _argmax_only(),
+        lambda _: _argmax_only(),
     ),
 )
 
