@@ -295,11 +295,12 @@ def _show(result: Mapping[str, Any]) -> bool:
     for one in measured:
         sign = ">=" if one.at_least else "<="
         word = "met" if one.met else "MISSED"
-        cells = ["-" if value is None else f"{value:.3f}" for value in (one.value, one.raw)]
+        cells = ["-" if value is None else f"{value:.4f}" for value in (one.value, one.raw)]
         shown.add_row(escape(one.bar), escape(one.point), *cells, f"{sign} {one.limit}", word)
     Console(width=None if sys.stdout.isatty() else 110).print(shown)
     if len(measured) < len(verdicts):
-        print(f"{len(verdicts) - len(measured)} more bars lack a measurement")
+        missing = [f"{one.bar} at {one.point}" for one in verdicts if one.met is None]
+        print(f"not measured: {', '.join(missing)}")
     return all(one.met for one in verdicts)
 
 
