@@ -16,8 +16,15 @@ _QUERY_S = 30
 
 
 def _nvidia_smi(fields: str) -> list[list[str]]:
-    """One row per visible GPU, in nvidia-smi's order; empty where there is no nvidia-smi."""
+    """One row per visible GPU, in nvidia-smi's order; empty where there is no nvidia-smi.
+
+    nvidia-smi itself does not heed CUDA_VISIBLE_DEVICES, and what runs on the other GPUs is no
+    business of this measurement. It takes the same numbers and UUIDs, and counts GPUs as CUDA does
+    where all are of one kind.
+    """
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command.append(f"--id={visible}")
     try:
         output = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_QUERY_S
