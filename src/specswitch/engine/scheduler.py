@@ -53,14 +53,13 @@ def run_batch(
     mode = decide_step(worker, batch, *release.read_load(scheduler, batch))
     if mode is Mode.SPECULATE:
         return original(scheduler, batch, *args, **kwargs)
-    lengths_cpu = batch.seq_lens_cpu
     batch.out_cache_loc = release.kv_slots(batch)
     # The engine makes this ``batch.seq_lens`` once the step is launched.
     announce_target_only(batch, batch.seq_lens + 1)
     result = original(scheduler, batch, *args, **kwargs)
     # Out of place: the step in flight holds the old tensor.
-    batch.seq_lens_cpu = lengths_cpu + 1
-    batch.seq_lens_sum += len(lengths_cpu)
+    batch.seq_lens_cpu = batch.seq_lens_cpu + 1
+    batch.seq_lens_sum += len(batch.reqs)
     return result
 
 

@@ -74,6 +74,7 @@ class SwitchingWorker(NativeCallbacks):
             settings.config.exactness, server_args, speak=self.target_worker.tp_rank == 0
         )
         repair()
+        _release.waits.read_lengths_late()
         self.stats = StepStats()
         self.controller.add_listener(self.stats.count_switch)
         self._debug = debug_enabled()

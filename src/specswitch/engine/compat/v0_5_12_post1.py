@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from specswitch.engine.compat import v0_5_12_post1_exactness as exactness  # noqa: F401 - part of this
 from specswitch.engine.compat import v0_5_12_post1_plans as plans  # noqa: F401 - part of this
 from specswitch.engine.compat import v0_5_12_post1_reports as reports  # noqa: F401 - part of this
+from specswitch.engine.compat import v0_5_12_post1_waits as waits  # noqa: F401 - part of this
 
 if TYPE_CHECKING:
     import torch
