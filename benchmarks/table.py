@@ -119,6 +119,33 @@ def _resume(result: Mapping[str, Any]) -> list[str]:
         ]
         header = ["target-only decode tok/s / mode `off`, at concurrency", *points]
         tables.append(markdown(header, rows))
+    if found := result.get("catch_up"):
+        rows = [
+            [
+                f"{point} x {cell['positions'] // int(point)}",
+                # A flush of as many positions at once is this same forward.
+                *(_number(cell[key], 2) for key in ("fill_ms", "propose_ms")),
+                *(_number(cell[key], 2) for key in ("step_ms", "median_step_ms")),
+                _number(cell["ratio"], 3),
+            ]
+            for point, cell in found.items()
+        ]
+        header = ["catch-up, requests x positions", "filling KV (flush of as many), ms"]
+        header += ["proposing, ms", "step with it, ms", "median speculative step, ms", "ratio"]
+        tables.append(markdown(header, rows))
+    if found := result.get("flush"):
+        rows = [
+            [
+                point,
+                *(_number(cell[key], 0) for key in ("flushes", "positions", "largest")),
+                *(_number(cell[key], 2) for key in ("flush_ms", "step_ms", "median_step_ms")),
+                f"{100 * cell['share']:.2f}%",
+            ]
+            for point, cell in found.items()
+        ]
+        header = ["flush, at concurrency", "flushes", "positions, median", "largest", "flush, ms"]
+        header += ["step with it, ms", "step without, ms", "share of decode time"]
+        tables.append(markdown(header, rows))
     return tables
 
 

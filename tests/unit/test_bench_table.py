@@ -156,3 +156,16 @@ def test_a_resume_result_shows_what_it_holds() -> None:
     cost = {**result("resume"), "off_cost": {"deferred": {"64": 0.994, "16": 0.992}}}
     text = table.render(cost, "h200.json")
     assert "| deferred | 0.992 | 0.994 |" in text
+
+
+def test_a_resume_result_shows_how_long_flushes_and_catch_ups_take() -> None:
+    times = {"fill_ms": 1.44, "propose_ms": 0.42, "step_ms": 11.19, "median_step_ms": 10.16}
+    flush = {"flushes": 82, "positions": 320.0, "largest": 520, "flush_ms": 0.2, "share": 0.0085}
+    made = {
+        **result("resume"),
+        "catch_up": {"64": {"positions": 4096, "ratio": 1.1014, **times}},
+        "flush": {"64": {**flush, "step_ms": 6.3, "median_step_ms": 6.09}},
+    }
+    text = table.render(made, "h200.json")
+    assert "| 64 x 64 | 1.44 | 0.42 | 11.19 | 10.16 | 1.101 |" in text
+    assert "| 64 | 82 | 320 | 520 | 0.20 | 6.30 | 6.09 | 0.85% |" in text
