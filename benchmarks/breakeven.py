@@ -81,8 +81,8 @@ class BreakEvenTable:
         return cls(steps=steps, rows=rows, source=name)
 
 
-# An earlier run than those in results/, whose file was not kept. h200-envelope.json gives the row
-# of 3 steps as 1.40, 1.45, 1.68, 2.29 and 2.80.
+# 3 steps: step times of the arms static and no_spec in results/h200-envelope.json. 1 and 7 steps:
+# an earlier run, whose file was not kept.
 _H200 = (
     "measured on one NVIDIA H200 with SGLang 0.5.12.post1, 8B shape (32 layers, hidden 4096), "
     "bf16, EAGLE3 head, fa3 attention"
@@ -90,7 +90,7 @@ _H200 = (
 #: By number of draft steps (topk 1).
 H200_8B: dict[int, BreakEvenTable] = {
     1: BreakEvenTable(1, {1: 1.55, 16: 1.52, 64: 1.53, 128: 1.58, 256: 1.68}, _H200),
-    3: BreakEvenTable(3, {1: 1.43, 16: 1.47, 64: 1.71, 128: 2.23, 256: 2.60}, _H200),
+    3: BreakEvenTable(3, {1: 1.38, 4: 1.43, 16: 1.43, 64: 1.70, 128: 2.36, 256: 2.75}, _H200),
     7: BreakEvenTable(7, {1: 1.72, 16: 1.88, 64: 2.88, 256: 4.77}, _H200),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,8 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
     }[result["benchmark"]]
     figure, axes = pyplot.subplots(1, panels, figsize=(5.2 * panels, 4.2), squeeze=False)
     draw(list(axes[0]), result["arms"])
-    figure.suptitle(_title(result), fontsize=10)
+    # One narrow panel holds half of the title in a line.
+    figure.suptitle(textwrap.fill(_title(result), 60 * panels), fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
@@ -85,8 +87,11 @@ def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
         # A logarithmic axis without data cannot be drawn.
         if any(line.get_marker() == "o" for line in ax.lines):
             ax.set_xscale("log", base=2)
+            ax.xaxis.set_major_formatter("{x:g}")
             ax.set_yscale("linear" if ax is relative else "log")
     throughput.legend(fontsize=7)
+    # A measurement can go without the latency pass.
+    latency.set_visible(bool(latency.lines))
 
 
 def _line(ax: Axes, values: Mapping[int, float], style: Mapping[str, Any]) -> None:

@@ -30,9 +30,15 @@ _NAMES = {
 _MISSING = "-"
 
 
-def render(result: Mapping[str, Any], name: str) -> str:
-    """Markdown of one result: what was measured, then its tables."""
-    tables = _RENDERERS[result["benchmark"]](result)
+def render(result: Mapping[str, Any], name: str, *, brief: bool = False) -> str:
+    """Markdown of one result: what was measured, then its tables.
+
+    `brief`: of an envelope, decode throughput and its ratios alone.
+    """
+    if result["benchmark"] == "envelope":
+        tables = _envelope(result, brief=brief)
+    else:
+        tables = _RENDERERS[result["benchmark"]](result)
     return "\n\n".join([_caption(result, name), *tables])
 
 
@@ -60,28 +66,33 @@ def _caption(result: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _envelope(result: Mapping[str, Any]) -> list[str]:
+def _envelope(result: Mapping[str, Any], *, brief: bool) -> list[str]:
     points = sorted({point for cells in result["arms"].values() for point in cells}, key=int)
 
-    def table(title: str, cell_text: Callable[[Mapping[str, Any]], str]) -> str:
+    def table(title: str, cell_text: Callable[[Mapping[str, Any]], str]) -> list[str]:
+        """None where there is nothing to show; a measurement can go without the latency pass."""
         rows = [
             [_NAMES.get(arm, arm), *(cell_text(cells.get(point, {})) for point in points)]
             for arm, cells in result["arms"].items()
         ]
-        return markdown([title, *points], rows)
+        held = [row for row in rows if set(row[1:]) != {_MISSING}]
+        return [markdown([title, *points], held)] if held else []
 
+    decode = table(
+        "decode tok/s (spread) at concurrency",
+        lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
+    )
+    if brief:
+        return [*decode, *_ratios(result, points)]
     return [
-        table(
-            "decode tok/s (spread) at concurrency",
-            lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
-        ),
+        *decode,
         *_ratios(result, points),
-        table(
+        *table(
             "end-to-end tok/s (spread) at concurrency",
             lambda cell: _with_spread(cell, "e2e_tok_s", "e2e_spread"),
         ),
-        table("inter-token latency p50 / p99, ms", lambda cell: _quantiles(cell, "itl_ms")),
-        table("time to first token p50 / p99, ms", lambda cell: _quantiles(cell, "ttft_ms")),
+        *table("inter-token latency p50 / p99, ms", lambda cell: _quantiles(cell, "itl_ms")),
+        *table("time to first token p50 / p99, ms", lambda cell: _quantiles(cell, "ttft_ms")),
     ]
 
 
@@ -188,11 +199,11 @@ def _bursts(result: Mapping[str, Any]) -> list[str]:
 
 
 _RENDERERS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
-    "envelope": _envelope,
     "switch": _switch,
     "bursts": _bursts,
     "resume": _resume,
 }
+_BENCHMARKS = {"envelope", *_RENDERERS}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -237,17 +248,19 @@ def replaced(readme: str, benchmark: str, text: str, name: str = "the README") -
 
 
 def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
-    """Put the tables of `files` into `readme`; files of one benchmark stand one below the other.
+    """Put the tables of `files` into `readme`; files of one benchmark stand one below the other,
+    of several envelopes the first in full.
 
     Returns whether the README already said so. With `check` it is not written.
     """
     groups: dict[str, list[str]] = {}
     for path in files:
         result = load(path)
-        if result["benchmark"] not in _RENDERERS:
+        if result["benchmark"] not in _BENCHMARKS:
             raise BenchmarkError(f"{path}: no table for benchmark {result['benchmark']!r}")
         with reading(path):
-            groups.setdefault(result["benchmark"], []).append(render(result, path.name))
+            texts = groups.setdefault(result["benchmark"], [])
+            texts.append(render(result, path.name, brief=bool(texts)))
     try:
         before = readme.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

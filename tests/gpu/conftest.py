@@ -3,7 +3,8 @@
 Variables:
 
 * ``SPECSWITCH_TEST_REPORT=FILE`` writes what was measured (near ties, acceptance, steps by mode,
-  graph memory) as JSON; the end of the test output shows it too.
+  graph memory) as JSON, with devices, engine, command and date; the end of the test output shows
+  what was measured too. ``BENCH_COMMIT`` names the commit in it.
 * ``SPECSWITCH_TEST_DEVICE=cpu`` rehearses on the CPU engine: the same servers and tests, without
   graphs, streams and bfloat16. ``SPECSWITCH_TEST_MODELS=DIR`` takes another pair of models.
 """
@@ -12,9 +13,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -124,4 +128,25 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name, value in sorted(_measured.items()):
         terminalreporter.write_line(f"{name}: {json.dumps(value)}")
     if path := os.environ.get("SPECSWITCH_TEST_REPORT"):
-        Path(path).write_text(json.dumps(_measured, indent=1, sort_keys=True) + "\n")
+        report = {**_where(), "tests": _counts(terminalreporter), "measured": _measured}
+        Path(path).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _where() -> dict[str, Any]:
+    """Devices, engine and command, for whoever repeats the run."""
+    import torch
+
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {
+        "gpu": ", ".join(names) if _device() == "cuda" else "CPU",
+        "engine": f"sglang {version('sglang')}",
+        "torch": torch.__version__,
+        "command": shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": os.environ.get("BENCH_COMMIT"),
+    }
+
+
+def _counts(terminalreporter: Any) -> dict[str, int]:
+    kinds = ("passed", "failed", "error", "skipped")
+    return {kind: len(terminalreporter.stats.get(kind, [])) for kind in kinds}

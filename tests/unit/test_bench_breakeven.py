@@ -18,11 +18,11 @@ ACCEPTANCES = st.floats(1.0, 4.0, allow_nan=False)
 
 
 def test_the_crossover_of_acceptance_1_9_lies_between_64_and_128() -> None:
-    assert THREE.crossover(1.9) == pytest.approx(64 + (1.9 - 1.71) / (2.23 - 1.71) * 64)
+    assert THREE.crossover(1.9) == pytest.approx(64 + (1.9 - 1.70) / (2.36 - 1.70) * 64)
 
 
 def test_speculation_that_always_pays_has_no_crossover() -> None:
-    assert THREE.crossover(2.75) is None
+    assert THREE.crossover(2.8) is None
 
 
 def test_speculation_that_never_pays_crosses_at_zero() -> None:
@@ -38,7 +38,7 @@ def test_of_several_crossings_the_largest_batch_counts() -> None:
 
 def test_thresholds_of_acceptance_1_9() -> None:
     config = thresholds(1.9, THREE, max_running=256)
-    assert config["policy"]["running"] == {"enter": 88, "resume": 76}
+    assert config["policy"]["running"] == {"enter": 84, "resume": 74}
     assert config["max_speculative_batch"] == 128
 
 
@@ -49,7 +49,7 @@ def test_at_64_it_speculates_and_at_128_it_does_not() -> None:
 
 
 def test_without_a_crossover_nothing_but_the_server_limits_speculation() -> None:
-    config = thresholds(2.75, THREE, max_running=256)
+    config = thresholds(2.8, THREE, max_running=256)
     assert config["policy"]["running"] is None
     assert config["max_speculative_batch"] == 256
 

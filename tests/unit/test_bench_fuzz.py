@@ -33,7 +33,7 @@ ENVELOPE, SWITCH = trimmed("h200-envelope.json"), trimmed("h200-switch.json")
 
 
 def as_burst(cell: dict[str, Any]) -> dict[str, Any]:
-    """A cell of the benchmark that has no result yet; a latency pass holds all that it measures."""
+    """A cell of a benchmark of arrivals; a latency pass holds all that it measures."""
     passes = cell["latency_passes"]
     return {**bursts.summarise({"repeats": passes}), "repeats": passes}
 

@@ -169,3 +169,39 @@ def test_a_resume_result_shows_how_long_flushes_and_catch_ups_take() -> None:
     text = table.render(made, "h200.json")
     assert "| 64 x 64 | 1.44 | 0.42 | 11.19 | 10.16 | 1.101 |" in text
     assert "| 64 | 82 | 320 | 520 | 0.20 | 6.30 | 6.09 | 0.85% |" in text
+
+
+def test_of_several_envelopes_the_first_is_shown_in_full(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(MARKED)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(result()))
+    table.update([tmp_path / "a.json", tmp_path / "b.json"], readme, check=False)
+    text = readme.read_text()
+    assert text.count("| decode tok/s (spread) at concurrency |") == 2
+    assert text.count("| end-to-end tok/s (spread) at concurrency |") == 1
+
+
+def test_what_no_arm_has_gets_no_table_and_an_arm_without_it_no_row() -> None:
+    made = result()
+    cell = {**made["arms"]["specswitch"]["64"], "itl_ms": None, "ttft_ms": None}
+    with_latency = made["arms"].pop("specswitch")
+    made["arms"] = {"static": {"64": cell}, "specswitch": with_latency}
+    text = table.render(made, "r.json")
+    rows = text.split("inter-token latency")[1].split("time to first token")[0]
+    assert "specswitch" in rows
+    assert "static" not in rows
+    made["arms"].pop("specswitch")
+    assert "inter-token" not in table.render(made, "r.json")
+
+
+def test_the_readme_says_what_the_result_files_say() -> None:
+    root = Path(__file__).parents[2]
+    names = (
+        *("envelope", "envelope-1.5", "envelope-2.75", "envelope-early-wait"),
+        *("bursts", "switch", "resume", "off-cost", "catch-up"),
+    )
+    files = [root / "benchmarks" / "results" / f"h200-{name}.json" for name in names]
+    assert table.update(files, root / "README.md", check=True), (
+        "write its tables anew: python -m benchmarks table, see benchmarks/README.md"
+    )
