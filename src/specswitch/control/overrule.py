@@ -6,12 +6,29 @@ proposal, and pass the dwell and the votes inside them by.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from specswitch.control.decision import Mode, Reason
 from specswitch.control.load import LoadSample
 from specswitch.control.policy import Policy, PolicyDecorator, Proposal
 
 
-class OperatorOverride(PolicyDecorator):
+class Overrule(PolicyDecorator):
+    """Puts its own proposal in place of the inner policy's wherever it has one."""
+
+    @abstractmethod
+    def overruling(self, sample: LoadSample) -> Proposal | None:
+        """What is to be done, whatever the inner policy wants; None leaves it to that one."""
+
+    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
+        proposal = self.overruling(sample)
+        if proposal is None:
+            return self._inner.propose(sample, mode)
+        self._inner.on_passed_over()
+        return proposal
+
+
+class OperatorOverride(Overrule):
     """The mode the operator chose at run time, if any, in place of the policy's."""
 
     def __init__(self, inner: Policy) -> None:
@@ -27,14 +44,11 @@ class OperatorOverride(PolicyDecorator):
     def mode(self, mode: Mode | None) -> None:
         self._chosen = None if mode is None else Proposal(mode, Reason.OVERRIDE)
 
-    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
-        if self._chosen is None:
-            return self._inner.propose(sample, mode)
-        self._inner.on_passed_over()
+    def overruling(self, sample: LoadSample) -> Proposal | None:
         return self._chosen
 
 
-class RequestOptOut(PolicyDecorator):
+class RequestOptOut(Overrule):
     """A decode batch with a request that opted out of speculation is target_only.
 
     All requests of a batch share its steps, so one is enough.
@@ -42,14 +56,11 @@ class RequestOptOut(PolicyDecorator):
 
     _OPTED_OUT = Proposal(Mode.TARGET_ONLY, Reason.REQUEST_OPT_OUT)
 
-    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
-        if not sample.opt_outs:
-            return self._inner.propose(sample, mode)
-        self._inner.on_passed_over()
-        return self._OPTED_OUT
+    def overruling(self, sample: LoadSample) -> Proposal | None:
+        return self._OPTED_OUT if sample.opt_outs else None
 
 
-class ExactnessRule(PolicyDecorator):
+class ExactnessRule(Overrule):
     """A decode batch with a request that speculation would answer otherwise is target_only.
 
     Whatever the policy or the operator wants: an answer must not depend on load.
@@ -57,14 +68,11 @@ class ExactnessRule(PolicyDecorator):
 
     _INEXACT = Proposal(Mode.TARGET_ONLY, Reason.EXACTNESS)
 
-    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
-        if not sample.inexact:
-            return self._inner.propose(sample, mode)
-        self._inner.on_passed_over()
-        return self._INEXACT
+    def overruling(self, sample: LoadSample) -> Proposal | None:
+        return self._INEXACT if sample.inexact else None
 
 
-class BatchLimit(PolicyDecorator):
+class BatchLimit(Overrule):
     """A decode batch above the limit is target_only, whatever the policy or the operator wants.
 
     Speculative graphs exist only up to the limit, so this is a matter of what can run.
@@ -87,8 +95,5 @@ class BatchLimit(PolicyDecorator):
         super().__init__(inner)
         self._limit = max_speculative_batch
 
-    def propose(self, sample: LoadSample, mode: Mode) -> Proposal:
-        if sample.running <= self._limit:
-            return self._inner.propose(sample, mode)
-        self._inner.on_passed_over()
-        return self._OVER
+    def overruling(self, sample: LoadSample) -> Proposal | None:
+        return self._OVER if sample.running > self._limit else None

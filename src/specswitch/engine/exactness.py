@@ -18,21 +18,16 @@ from typing import Any
 
 from specswitch.engine import compat
 from specswitch.engine.errors import StartupRefusal
+from specswitch.engine.request_mark import RequestMark
 
 logger = logging.getLogger(__name__)
-
-_MARK = "specswitch_inexact"
-_JUDGED = "specswitch_judged"
 
 #: Stands for what could not be found out.
 UNKNOWN = "unknown"
 
 
 class InexactRequests:
-    """Knows which requests speculation would answer otherwise.
-
-    The mark is put on the engine's request when it arrives, and batches are looked through only
-    once there has been one, so that a server without such requests pays nothing per step.
+    """Knows which requests speculation would answer otherwise; they are judged when they arrive.
 
     Args:
         setting: ``exactness`` of the configuration: strict, warn or off.
@@ -50,7 +45,8 @@ class InexactRequests:
         self.requests: Counter[str] = Counter()
         self._server_args = server_args
         self._speak = speak
-        self._any_marked = False
+        self._judged = RequestMark("specswitch_judged")
+        self._inexact = RequestMark("specswitch_inexact")
 
     @property
     def options(self) -> dict[str, str]:
@@ -59,9 +55,9 @@ class InexactRequests:
 
     def note(self, request: Any) -> None:
         """A request is on its way into the waiting queue, for the first time or once more."""
-        if self.setting == "off" or hasattr(request, _JUDGED):
+        if self.setting == "off" or self._judged.is_on(request):
             return
-        setattr(request, _JUDGED, True)
+        self._judged.put(request)
         try:
             asked = [
                 option
@@ -88,9 +84,7 @@ class InexactRequests:
 
     def count(self, requests: Sequence[Any]) -> int:
         """How many of a decode batch's requests keep it from speculating."""
-        if not self._any_marked:
-            return 0
-        return sum(_MARK in vars(request) for request in requests)
+        return self._inexact.count(requests)
 
     def problems_of(self, values: Mapping[str, Any]) -> list[str]:
         """Settings of the engine that must not be changed so while the server runs; each line says
@@ -126,8 +120,7 @@ class InexactRequests:
 
     def _mark(self, request: Any) -> None:
         if self.setting == "strict":
-            setattr(request, _MARK, True)
-            self._any_marked = True
+            self._inexact.put(request)
 
 
 def check_server(setting: str, server_args: Any) -> None:

@@ -10,17 +10,15 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from specswitch.engine.request_mark import RequestMark
+
 logger = logging.getLogger(__name__)
 
 PARAMETER = "specswitch"
-_MARK = "specswitch_opted_out"
 
 
 class OptOuts:
-    """Knows which requests have opted out.
-
-    The mark is put on the engine's request when it arrives, and batches are looked through only
-    once there has been one, so that a server without opt-outs pays nothing per step.
+    """Knows which requests have opted out; they are marked when they arrive.
 
     Attributes:
         total: requests that opted out so far.
@@ -28,6 +26,7 @@ class OptOuts:
 
     def __init__(self) -> None:
         self.total = 0
+        self._mark = RequestMark("specswitch_opted_out")
         self._complained = False
 
     def note(self, request: Any, parameters: Any) -> None:
@@ -37,10 +36,10 @@ class OptOuts:
             parameters: its custom parameters.
         """
         wish = parameters.get(PARAMETER) if isinstance(parameters, dict) else None
-        if wish is None or hasattr(request, _MARK):
+        if wish is None or self._mark.is_on(request):
             return
         if wish == {"speculate": False} and wish["speculate"] is False:
-            setattr(request, _MARK, True)
+            self._mark.put(request)
             self.total += 1
         elif wish != {"speculate": True} and not self._complained:
             self._complained = True
@@ -53,6 +52,4 @@ class OptOuts:
 
     def count(self, requests: Sequence[Any]) -> int:
         """How many of a decode batch's requests have opted out."""
-        if not self.total:
-            return 0
-        return sum(_MARK in vars(request) for request in requests)
+        return self._mark.count(requests)
