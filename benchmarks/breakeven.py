@@ -81,17 +81,17 @@ class BreakEvenTable:
         return cls(steps=steps, rows=rows, source=name)
 
 
-# 3 steps: step times of the arms static and no_spec in results/h200-envelope.json. 1 and 7 steps:
-# an earlier run, whose file was not kept.
-_H200 = (
-    "measured on one NVIDIA H200 with SGLang 0.5.12.post1, 8B shape (32 layers, hidden 4096), "
-    "bf16, EAGLE3 head, fa3 attention"
+_SHAPE = (
+    "one NVIDIA H200 with SGLang 0.5.12.post1, 8B shape (32 layers, hidden 4096), bf16, EAGLE3 "
+    "head, fa3 attention"
 )
+_MEASURED = f"{_SHAPE}: medians over results/h200-envelope*.json"
+_NOT_KEPT = f"{_SHAPE}: a run whose file was not kept"
 #: By number of draft steps (topk 1).
 H200_8B: dict[int, BreakEvenTable] = {
-    1: BreakEvenTable(1, {1: 1.55, 16: 1.52, 64: 1.53, 128: 1.58, 256: 1.68}, _H200),
-    3: BreakEvenTable(3, {1: 1.38, 4: 1.43, 16: 1.43, 64: 1.70, 128: 2.36, 256: 2.75}, _H200),
-    7: BreakEvenTable(7, {1: 1.72, 16: 1.88, 64: 2.88, 256: 4.77}, _H200),
+    1: BreakEvenTable(1, {1: 1.55, 16: 1.52, 64: 1.53, 128: 1.58, 256: 1.68}, _NOT_KEPT),
+    3: BreakEvenTable(3, {1: 1.41, 4: 1.46, 16: 1.45, 64: 1.70, 128: 2.33, 256: 2.80}, _MEASURED),
+    7: BreakEvenTable(7, {1: 1.72, 16: 1.88, 64: 2.88, 256: 4.77}, _NOT_KEPT),
 }
 
 

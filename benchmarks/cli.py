@@ -253,12 +253,18 @@ def _merge(options: argparse.Namespace) -> int:
     data = results.merge(loaded, _summarise_for(first))
     options.out.write_text(json.dumps(data, indent=1) + "\n")
     print(f"{options.out}: {len(data['runs'])} runs")
+    commits = {(run.get("machine") or {}).get("commit") for run in data["runs"]}
+    if len(commits) > 1:
+        print(f"of different commits: {', '.join(sorted(map(str, commits)))}")
     return 0
 
 
 def _summarise_for(result: Mapping[str, Any]) -> results.Summarise:
     if result["benchmark"] not in SUMMARISE:
-        raise BenchmarkError(f"unknown benchmark {result['benchmark']!r}")
+        raise BenchmarkError(
+            f"results of {result['benchmark']} can be neither plotted nor merged, only those of "
+            f"{', '.join(SUMMARISE)}"
+        )
     return SUMMARISE[result["benchmark"]]
 
 

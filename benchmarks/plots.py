@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bars import RIVALS
+from benchmarks.bars import best_rival, ratio
 from benchmarks.errors import BenchmarkError
 
 if TYPE_CHECKING:
@@ -38,8 +38,12 @@ def plot(result: Mapping[str, Any], path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
+    # A measurement can go without the latency pass.
+    latencies = any(
+        cell.get("itl_ms") for cells in result["arms"].values() for cell in cells.values()
+    )
     draw, panels = {
-        "envelope": (_envelope, 3),
+        "envelope": (_envelope, 2 + latencies),
         "switch": (_switch, 1),
         "bursts": (_bursts, 3),
     }[result["benchmark"]]
@@ -60,11 +64,8 @@ def _title(result: Mapping[str, Any]) -> str:
 
 
 def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
-    throughput, relative, latency = axes
-    best: dict[int, float] = {}
-    for arm in RIVALS:
-        for point, cell in arms.get(arm, {}).items():
-            best[int(point)] = max(best.get(int(point), 0.0), cell["decode_tok_s"] or 0.0)
+    throughput, relative, *rest = axes
+    best = {point: best_rival(arms, point) for cells in arms.values() for point in cells}
     for arm, cells in arms.items():
         style: dict[str, Any] = {
             "color": _COLOURS[arm],
@@ -73,14 +74,15 @@ def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
             "markersize": 4,
         }
         style["linestyle"] = "--" if arm in _FORCED else "-"
-        speeds = {int(p): c["decode_tok_s"] for p, c in cells.items() if c["decode_tok_s"]}
-        _line(throughput, speeds, style)
-        _line(relative, {p: v / best[p] for p, v in speeds.items() if best.get(p)}, style)
-        _line(latency, {int(p): c["itl_ms"]["p95"] for p, c in cells.items() if c["itl_ms"]}, style)
+        _line(throughput, {p: c["decode_tok_s"] for p, c in cells.items()}, style)
+        _line(relative, {p: ratio(arms, arm, best[p], p)[0] for p in cells if best[p]}, style)
+        for latency in rest:
+            _line(latency, {p: c["itl_ms"]["p95"] for p, c in cells.items() if c["itl_ms"]}, style)
     throughput.set(ylabel="decode tok/s")
-    relative.set(ylabel="decode tok/s / best arm without specswitch")
+    relative.set(ylabel="decode speed / best arm without specswitch")
     relative.axhline(1.0, color="black", linewidth=0.6)
-    latency.set(ylabel="inter-token latency p95, ms")
+    for latency in rest:
+        latency.set(ylabel="inter-token latency p95, ms")
     for ax in axes:
         ax.set_xlabel("concurrency")
         ax.grid(alpha=0.3)
@@ -90,13 +92,13 @@ def _envelope(axes: list[Axes], arms: Mapping[str, Any]) -> None:
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_yscale("linear" if ax is relative else "log")
     throughput.legend(fontsize=7)
-    # A measurement can go without the latency pass.
-    latency.set_visible(bool(latency.lines))
 
 
-def _line(ax: Axes, values: Mapping[int, float], style: Mapping[str, Any]) -> None:
-    if values:
-        ax.plot(list(values), list(values.values()), **style)
+def _line(ax: Axes, values: Mapping[str, float | None], style: Mapping[str, Any]) -> None:
+    """Draw values by concurrency, as far as there are any."""
+    known = {int(point): value for point, value in values.items() if value}
+    if known:
+        ax.plot(list(known), list(known.values()), **style)
 
 
 def _switch(axes: list[Axes], arms: Mapping[str, Any]) -> None:

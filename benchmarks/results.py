@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import ARMS
+from benchmarks.arms import ARMS, Arm
 from benchmarks.errors import BenchmarkError, reading
 
 #: What must be equal for measurements to stand side by side.
@@ -88,6 +88,17 @@ class ResultFile:
         cell[kind] = [*cell.get(kind, []), dict(measurement)]
         points[point] = self._summarise(cell)
         self.save()
+
+    def require_config(self, arm: Arm) -> None:
+        """BenchmarkError when servers of this arm had another worker config; both would end up in
+        one cell."""
+        wanted = json.loads(json.dumps(arm.config))
+        for server in self.data["servers"]:
+            if server["arm"] == arm.name and server.get("config") != wanted:
+                raise BenchmarkError(
+                    f"{self.path}: arm {arm.name} was measured with another worker config: choose "
+                    "another --out"
+                )
 
     def add_server(self, description: Mapping[str, Any]) -> int:
         """Keep a server's description; its place in the list is the `server` of measurements."""
@@ -173,12 +184,17 @@ def merge(files: Mapping[str, Mapping[str, Any]], summarise: Summarise) -> dict[
     Raises:
         BenchmarkError: their setups differ, or a cell cannot be summarised.
     """
+    (first_name, first), *rest = files.items()
+    for name, other in rest:
+        if other["benchmark"] != first["benchmark"]:
+            raise BenchmarkError(
+                f"{first_name} is of benchmark {first['benchmark']}, {name} of {other['benchmark']}"
+            )
     for name, one in files.items():
         with reading(name):
             for points in one["arms"].values():
                 for cell in points.values():
                     summarise(_joined({}, cell, 0))
-    (first_name, first), *rest = files.items()
     merged = copy.deepcopy(dict(first))
     for name, other in rest:
         require_same(first, other, first_name, name)

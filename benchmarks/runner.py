@@ -151,9 +151,11 @@ class Runner:
             finish: called after a server was stopped (its files are complete then).
 
         Raises:
-            BenchmarkError: nothing can be measured here.
+            BenchmarkError: nothing can be measured here, or not into this file.
         """
         due = [(arm, list(measurements)) for arm in arms if (measurements := plan(arm))]
+        for arm, _ in due:
+            self._result.require_config(arm)
         members = [_Member(index, arm, plan) for index, (arm, plan) in enumerate(due)]
         total = sum(len(member.due) + 1 for member in members)
         queue = ServerQueue(

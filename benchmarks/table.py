@@ -10,6 +10,7 @@ fails when the README differs from what the files say.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ _NAMES = {
     "forced_speculate": "specswitch, always speculating",
 }
 _MISSING = "-"
+#: How `_caption` names its file.
+_SOURCE = re.compile(r"\(`([^`]+\.json)`\)\.$", re.MULTILINE)
 
 
 def render(result: Mapping[str, Any], name: str, *, brief: bool = False) -> str:
@@ -247,6 +250,13 @@ def replaced(readme: str, benchmark: str, text: str, name: str = "the README") -
     return f"{head}{begin}\n{text}\n{end}{tail}"
 
 
+def _shown(readme: str, benchmark: str) -> set[str]:
+    """Names of the files whose tables stand between the markers of `benchmark`."""
+    _, _, rest = readme.partition(f"<!-- bench:{benchmark}:begin -->")
+    section, _, _ = rest.partition(f"<!-- bench:{benchmark}:end -->")
+    return set(_SOURCE.findall(section))
+
+
 def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
     """Put the tables of `files` into `readme`; files of one benchmark stand one below the other,
     of several envelopes the first in full.
@@ -254,6 +264,7 @@ def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
     Returns whether the README already said so. With `check` it is not written.
     """
     groups: dict[str, list[str]] = {}
+    given = {path.name for path in files}
     for path in files:
         result = load(path)
         if result["benchmark"] not in _BENCHMARKS:
@@ -267,6 +278,11 @@ def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
         raise BenchmarkError(f"cannot read {readme}: {error}") from error
     after = before
     for benchmark, texts in groups.items():
+        if left := _shown(before, benchmark) - given:
+            raise BenchmarkError(
+                f"{readme} shows {', '.join(sorted(left))} too: give all files of {benchmark}, or "
+                "take that part out of it by hand"
+            )
         after = replaced(after, benchmark, "\n\n".join(texts), str(readme))
     if not check and after != before:
         readme.write_text(after, encoding="utf-8")

@@ -1,8 +1,8 @@
 """After a speculative step the scheduler waits for its lengths where it needs them, not before.
 
 A CPU has no stream to wait for, so it is the calls that are watched: what the event of the
-verification is asked for, and when the lengths are copied to the host. That the copy is right is
-what debug mode checks at each step.
+verification is asked for, and when the lengths are copied to the host; to read them before the
+event was asked is an error. That the copy is right is what debug mode checks at each step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
 from harness import EngineDriver, Request
 from runs import (
     Run,
@@ -22,6 +23,7 @@ from runs import (
     reference,
     run,
 )
+from torch.utils._pytree import tree_leaves, tree_map
 
 from specswitch.control.decision import Mode
 
@@ -40,6 +42,34 @@ class WatchedEvent:
     def wait(self, stream: Any = None) -> None:
         self._asked.append("stream waits")
         self._event.wait(stream)
+
+
+class UnreadyLengths(torch.Tensor):
+    """Lengths that a verification still makes: `asked` is empty as long as nobody waits for it."""
+
+    plain: torch.Tensor
+    asked: list[str]
+
+    @classmethod
+    def of(cls, lengths: torch.Tensor, asked: list[str]) -> UnreadyLengths:
+        made = lengths.as_subclass(cls)
+        made.plain, made.asked = lengths, asked
+        return made
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None):
+        name = getattr(function, "__name__", "")
+        if name == "__get__":
+            name = function.__self__.__name__
+        values = (args, kwargs or {})
+        for value in tree_leaves(values):
+            if isinstance(value, cls) and not value.asked and name not in _KNOWN_BEFORE:
+                raise AssertionError(f"{name} reads lengths that are still being made")
+        args, kwargs = tree_map(lambda v: v.plain if isinstance(v, cls) else v, values)
+        return function(*args, **kwargs)
+
+
+_KNOWN_BEFORE = ("shape", "device", "dtype", "__len__")
 
 
 @dataclass
@@ -70,7 +100,8 @@ def watch(driver: EngineDriver, notes: dict[str, Any]) -> None:
     def watched_begin(*load: Any) -> Mode:
         (batch,) = running
         # On a CPU a copy to the host is the tensor itself.
-        after[-1].copied = batch.seq_lens_cpu is batch.seq_lens
+        lengths = batch.seq_lens
+        after[-1].copied = batch.seq_lens_cpu is getattr(lengths, "plain", lengths)
         return begin_step(*load)
 
     def watched_run(batch: Any) -> Any:
@@ -92,7 +123,9 @@ def watch(driver: EngineDriver, notes: dict[str, Any]) -> None:
         if decodes and worker.controller.mode is Mode.SPECULATE:
             before.append(requests)
             after.append(Passage())
-            batch.spec_info.verify_done = WatchedEvent(batch.spec_info.verify_done, after[0].asked)
+            asked = after[0].asked
+            batch.spec_info.verify_done = WatchedEvent(batch.spec_info.verify_done, asked)
+            batch.seq_lens = UnreadyLengths.of(batch.seq_lens, asked)
         return result
 
     worker.begin_step = watched_begin

@@ -67,7 +67,9 @@ def test_the_server_runs_our_worker_with_overlap_and_both_graph_sets(
     standalone = SERVERS[server].algorithm == "STANDALONE"
     assert report["worker"] == ("SpecSwitchStandaloneWorker" if standalone else "SpecSwitchWorker")
     assert report["overlap"]
-    measured[f"{server} graphs"] = report["graphs"] | report["seconds"]
+    # Free memory is of the GPU, and other servers start on it meanwhile.
+    known = {key: value for key, value in report["graphs"].items() if key != "target_only_gb"}
+    measured[f"{server} graphs"] = known | report["seconds"]
     if device == "cuda":
         assert report["graphs"]["target_only_max_batch"] == SERVERS[server].graph_max_batch
         assert report["graphs"]["speculate_max_batch"] == SERVERS[server].graph_max_batch

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 import yaml
 from benchmarks.breakeven import H200_8B, BreakEvenTable, thresholds
 from benchmarks.errors import BenchmarkError
+from benchmarks.results import load
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specswitch.config import load_config
 
 THREE = H200_8B[3]
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 ACCEPTANCES = st.floats(1.0, 4.0, allow_nan=False)
 
 
+def test_the_table_of_3_steps_is_the_median_of_the_results() -> None:
+    found: dict[int, list[float]] = {}
+    for path in RESULTS.glob("h200-envelope*.json"):
+        table = BreakEvenTable.from_result(load(path), path.name)
+        for size, ratio in table.rows.items():
+            found.setdefault(size, []).append(ratio)
+    assert {size: round(median(ratios), 2) for size, ratios in found.items()} == dict(THREE.rows)
+
+
 def test_the_crossover_of_acceptance_1_9_lies_between_64_and_128() -> None:
-    assert THREE.crossover(1.9) == pytest.approx(64 + (1.9 - 1.70) / (2.36 - 1.70) * 64)
+    assert THREE.crossover(1.9) == pytest.approx(64 + (1.9 - 1.70) / (2.33 - 1.70) * 64)
 
 
 def test_speculation_that_always_pays_has_no_crossover() -> None:
-    assert THREE.crossover(2.8) is None
+    assert THREE.crossover(2.85) is None
 
 
 def test_speculation_that_never_pays_crosses_at_zero() -> None:
@@ -38,7 +51,7 @@ def test_of_several_crossings_the_largest_batch_counts() -> None:
 
 def test_thresholds_of_acceptance_1_9() -> None:
     config = thresholds(1.9, THREE, max_running=256)
-    assert config["policy"]["running"] == {"enter": 84, "resume": 74}
+    assert config["policy"]["running"] == {"enter": 85, "resume": 75}
     assert config["max_speculative_batch"] == 128
 
 
@@ -49,7 +62,7 @@ def test_at_64_it_speculates_and_at_128_it_does_not() -> None:
 
 
 def test_without_a_crossover_nothing_but_the_server_limits_speculation() -> None:
-    config = thresholds(2.8, THREE, max_running=256)
+    config = thresholds(2.85, THREE, max_running=256)
     assert config["policy"]["running"] is None
     assert config["max_speculative_batch"] == 256
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from benchmarks import bars, cli, envelope
+from benchmarks.arms import Arm
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import ResultFile, load, merge
 
@@ -167,3 +168,21 @@ def test_strict_bars_fail_the_command(tmp_path: Path) -> None:
     made(tmp_path / "r.json", {"no_spec": {"64": [measured(100)]}})
     assert cli.main(["bars", str(tmp_path / "r.json")]) == 0
     assert cli.main(["bars", "--strict", str(tmp_path / "r.json")]) == 1
+
+
+def test_results_of_unlike_benchmarks_do_not_merge() -> None:
+    files = {"a.json": {**HEADER, "arms": {}}, "b.json": {**HEADER, "benchmark": "switch"}}
+    with pytest.raises(
+        BenchmarkError, match=r"a\.json is of benchmark envelope, b\.json of switch"
+    ):
+        merge(files, envelope.summarise)
+
+
+def test_an_arm_with_another_worker_config_does_not_go_into_the_same_file(tmp_path: Path) -> None:
+    result = made(tmp_path / "r.json", {})
+    config = {"policy": {"kind": "fixed", "mode": "speculate"}, "guard": {"votes": (1, 2)}}
+    result.add_server({"arm": "specswitch", "config": json.loads(json.dumps(config))})
+    result.require_config(Arm("specswitch", (), {}, config))
+    result.require_config(Arm("forced_speculate", (), {}, None))
+    with pytest.raises(BenchmarkError, match="specswitch was measured with another worker config"):
+        result.require_config(Arm("specswitch", (), {}, {**config, "safe_mode": "speculate"}))

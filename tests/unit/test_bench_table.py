@@ -182,6 +182,19 @@ def test_of_several_envelopes_the_first_is_shown_in_full(tmp_path: Path) -> None
     assert text.count("| end-to-end tok/s (spread) at concurrency |") == 1
 
 
+def test_tables_of_other_files_are_not_dropped_unasked(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(MARKED)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(result()))
+    table.update([tmp_path / "a.json", tmp_path / "b.json"], readme, check=False)
+    text = readme.read_text()
+    for check in (False, True):
+        with pytest.raises(BenchmarkError, match=r"shows b\.json too"):
+            table.update([tmp_path / "a.json"], readme, check=check)
+    assert readme.read_text() == text
+
+
 def test_what_no_arm_has_gets_no_table_and_an_arm_without_it_no_row() -> None:
     made = result()
     cell = {**made["arms"]["specswitch"]["64"], "itl_ms": None, "ttft_ms": None}

@@ -43,7 +43,7 @@ class TargetOnlyDraftInput(_engine.EagleDraftInput):
         """The engine's own preparation, with the lengths of the host mirror.
 
         The engine reads ``batch.seq_lens`` at one place, to copy it to the host
-        (speculative/eagle_info_v2.py:188), and that copy waits for the device. While it prepares,
+        (speculative/eagle_info_v2.py:174), and that copy waits for the device. While it prepares,
         it is shown the mirror, for which the copy is free.
         """
         device_lengths = batch.seq_lens

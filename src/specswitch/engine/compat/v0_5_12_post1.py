@@ -206,7 +206,7 @@ def kv_slots(batch: ScheduleBatch) -> torch.Tensor:
     """KV slot of each request's next token, [batch] int64 on the batch's device.
 
     ``prepare_for_decode`` has allocated slots past the sequence and written them to the request
-    table (speculative/eagle_info_v2.py:178).
+    table (speculative/eagle_info_v2.py:164).
     """
     return batch.req_to_token_pool.req_to_token[batch.req_pool_indices, batch.seq_lens].long()
 

@@ -25,8 +25,10 @@ _LENGTHS_DUE = "specswitch_lengths_due"
 def read_lengths_late() -> None:
     """Let the scheduler prepare and decide a decode step while the one before it is verified.
 
-    It then waits once, where the batch is handed to the worker. Nothing is done in another order on
-    the device: from the preparation on, the schedule stream waits for the verification itself.
+    It then waits once, where the batch is handed to the worker. On the device the preparation
+    alone, which allocates KV slots and writes them to the request table, is no longer ordered after
+    the verification. It touches nothing that one reads: table columns from ``kv_allocated_len`` on,
+    and slots that are free. After it the schedule stream waits for the verification.
 
     Replaces three functions of the engine. To be called once a process, before the first batch;
     further calls do nothing.
@@ -55,7 +57,7 @@ def read_lengths_late() -> None:
     def prepare_for_decode(self: EagleDraftInput, batch: ScheduleBatch) -> None:
         """The engine's own, shown the host's old lengths in place of those that are being computed.
 
-        It copies the lengths to the host last of all (188) and uses them for nothing else.
+        It copies the lengths to the host last of all (174) and uses them for nothing else.
         """
         if not _can_postpone(batch):
             prepare(self, batch)
