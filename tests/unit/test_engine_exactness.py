@@ -217,7 +217,17 @@ def test_thresholds_are_watched_at_run_time_too() -> None:
     assert "set it to 1.0" in problem
     exact = {"speculative_accept_threshold_acc": 1.0, "pp_max_micro_batch_size": 4}
     assert not InexactRequests("strict", server()).problems_of(exact)
+
+
+def test_loose_thresholds_at_run_time_are_logged_once_a_server_where_only_warnings_are_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loose = {"speculative_accept_threshold_acc": 0.5}
+    assert not InexactRequests("off", server()).problems_of(loose)
+    assert not InexactRequests("warn", server(), speak=False).problems_of(loose)
+    assert not caplog.messages
     assert not InexactRequests("warn", server()).problems_of(loose)
+    assert "speculative_accept_threshold_acc 0.5 accepts drafts" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,14 @@ class InexactRequests:
 
     def problems_of(self, values: Mapping[str, Any]) -> list[str]:
         """Settings of the engine that must not be changed so while the server runs; each line says
-        what to change."""
-        if self.setting != "strict":
-            return []
-        return [
-            f"{problem} (exactness: strict)"
-            for problem in compat.release().exactness.loose_thresholds(values)
-        ]
+        what to change. With ``warn`` they are logged, and none is returned."""
+        problems = compat.release().exactness.loose_thresholds(values)
+        if self.setting == "strict":
+            return [f"{problem} (exactness: strict)" for problem in problems]
+        if self.setting == "warn" and self._speak:
+            for problem in problems:
+                _warn(problem)
+        return []
 
     def totals(self) -> dict[str, int]:
         """Requests so far by option, options that nobody has asked for included."""
@@ -140,7 +141,11 @@ def check_server(setting: str, server_args: Any) -> None:
         )
     if setting == "warn":
         for problem in problems:
-            logger.warning("specswitch: answers depend on the mode: %s", problem)
+            _warn(problem)
+
+
+def _warn(problem: str) -> None:
+    logger.warning("specswitch: answers depend on the mode: %s", problem)
 
 
 def repair() -> None:
