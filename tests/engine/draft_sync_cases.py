@@ -100,7 +100,8 @@ def assert_says_the_text(run: Run, requests: Sequence[Request], known: Sequence[
     for request, result in zip(requests, run.results, strict=True):
         expected = list(by_prompt[tuple(request.input_ids)][: request.max_new_tokens])
         aborted = result.finish_reason["type"] == "abort"
-        assert aborted == (request.abort is not None and result.output_ids != expected)
+        # One may be given up in the pass that makes its last token.
+        assert not aborted or request.abort is not None
         assert result.output_ids == expected[: len(result.output_ids) if aborted else None]
 
 

@@ -266,6 +266,10 @@ def assert_books_balance(run: Run) -> None:
     """Each generated token is accounted for once, and the worker's counters agree."""
     assert run.steps, "no decode step ran"
     for result in run.results:
+        if result.finish_reason["type"] == "abort" and not result.output_ids:
+            # Given up while it waited, for which the engine answers with no tokens
+            # (managers/scheduler.py:3574), also where it had some before it was retracted.
+            continue
         kept = sum(step.kept.get(result.rid, 0) for step in run.steps)
         got = run.prefills.get(result.rid, 0) + kept
         # A request may end inside what a speculative step accepted; the rest is dropped.

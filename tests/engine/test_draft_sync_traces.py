@@ -134,7 +134,8 @@ def test_whatever_happens_answers_counters_and_draft_kv_are_right(seed: int) -> 
     if chosen.mode != "every_step":
         assert_books_balance(run)
     kept = run.notes["cached"] + ([] if chosen.mode == "off" else run.notes["resumed"])
-    assert kept
+    # Without sync only what is cached is right, and here nothing may be.
+    assert kept or (chosen.mode == "off" and chosen.server_args["disable_radix_cache"])
     answers = whole_sequences(chosen.requests, run)
     assert differences(kept, answers, chosen.algorithm) == {}
 
