@@ -73,7 +73,7 @@ def _envelope(result: Mapping[str, Any], *, brief: bool) -> list[str]:
     points = sorted({point for cells in result["arms"].values() for point in cells}, key=int)
 
     def table(title: str, cell_text: Callable[[Mapping[str, Any]], str]) -> list[str]:
-        """None where there is nothing to show; a measurement can go without the latency pass."""
+        """Nothing where there is nothing to show: a run can go without the latency pass."""
         rows = [
             [_NAMES.get(arm, arm), *(cell_text(cells.get(point, {})) for point in points)]
             for arm, cells in result["arms"].items()

@@ -171,28 +171,30 @@ def test_a_resume_result_shows_how_long_flushes_and_catch_ups_take() -> None:
     assert "| 64 | 82 | 320 | 520 | 0.20 | 6.30 | 6.09 | 0.85% |" in text
 
 
-def test_of_several_envelopes_the_first_is_shown_in_full(tmp_path: Path) -> None:
+@pytest.fixture
+def readme_of_two(tmp_path: Path) -> Path:
+    """README beside the envelopes a.json and b.json, whose tables it shows."""
     readme = tmp_path / "README.md"
     readme.write_text(MARKED)
-    for name in ("a.json", "b.json"):
-        (tmp_path / name).write_text(json.dumps(result()))
-    table.update([tmp_path / "a.json", tmp_path / "b.json"], readme, check=False)
-    text = readme.read_text()
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        file.write_text(json.dumps(result()))
+    table.update(files, readme, check=False)
+    return readme
+
+
+def test_of_several_envelopes_the_first_is_shown_in_full(readme_of_two: Path) -> None:
+    text = readme_of_two.read_text()
     assert text.count("| decode tok/s (spread) at concurrency |") == 2
     assert text.count("| end-to-end tok/s (spread) at concurrency |") == 1
 
 
-def test_tables_of_other_files_are_not_dropped_unasked(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(MARKED)
-    for name in ("a.json", "b.json"):
-        (tmp_path / name).write_text(json.dumps(result()))
-    table.update([tmp_path / "a.json", tmp_path / "b.json"], readme, check=False)
-    text = readme.read_text()
+def test_tables_of_other_files_are_not_dropped_unasked(readme_of_two: Path) -> None:
+    text = readme_of_two.read_text()
     for check in (False, True):
         with pytest.raises(BenchmarkError, match=r"shows b\.json too"):
-            table.update([tmp_path / "a.json"], readme, check=check)
-    assert readme.read_text() == text
+            table.update([readme_of_two.with_name("a.json")], readme_of_two, check=check)
+    assert readme_of_two.read_text() == text
 
 
 def test_what_no_arm_has_gets_no_table_and_an_arm_without_it_no_row() -> None:
