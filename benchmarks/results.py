@@ -186,18 +186,14 @@ def merge(files: Mapping[str, Mapping[str, Any]], summarise: Summarise) -> dict[
     """
     (first_name, first), *rest = files.items()
     for name, other in rest:
-        if other["benchmark"] != first["benchmark"]:
-            raise BenchmarkError(
-                f"{first_name} is of benchmark {first['benchmark']}, {name} of {other['benchmark']}"
-            )
+        require_same(first, other, first_name, name)
     for name, one in files.items():
         with reading(name):
             for points in one["arms"].values():
                 for cell in points.values():
                     summarise(_joined({}, cell, 0))
     merged = copy.deepcopy(dict(first))
-    for name, other in rest:
-        require_same(first, other, first_name, name)
+    for _, other in rest:
         shift = len(merged["servers"])
         for key in ("runs", "servers", "failed"):
             merged[key] = [*merged.get(key, []), *copy.deepcopy(list(other.get(key, [])))]

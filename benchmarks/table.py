@@ -38,10 +38,8 @@ def render(result: Mapping[str, Any], name: str, *, brief: bool = False) -> str:
 
     `brief`: of an envelope, decode throughput and its ratios alone.
     """
-    if result["benchmark"] == "envelope":
-        tables = _envelope(result, brief=brief)
-    else:
-        tables = _RENDERERS[result["benchmark"]](result)
+    renderers = {**_RENDERERS, **_BRIEF} if brief else _RENDERERS
+    tables = renderers[result["benchmark"]](result)
     return "\n\n".join([_caption(result, name), *tables])
 
 
@@ -69,38 +67,58 @@ def _caption(result: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _envelope(result: Mapping[str, Any], *, brief: bool) -> list[str]:
-    points = sorted({point for cells in result["arms"].values() for point in cells}, key=int)
-
-    def table(title: str, cell_text: Callable[[Mapping[str, Any]], str]) -> list[str]:
-        """Nothing where there is nothing to show: a run can go without the latency pass."""
-        rows = [
-            [_NAMES.get(arm, arm), *(cell_text(cells.get(point, {})) for point in points)]
-            for arm, cells in result["arms"].items()
-        ]
-        held = [row for row in rows if set(row[1:]) != {_MISSING}]
-        return [markdown([title, *points], held)] if held else []
-
-    decode = table(
-        "decode tok/s (spread) at concurrency",
-        lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
-    )
-    if brief:
-        return [*decode, *_ratios(result, points)]
+def _envelope(result: Mapping[str, Any]) -> list[str]:
     return [
-        *decode,
-        *_ratios(result, points),
-        *table(
+        *_decode_speed(result),
+        *_by_arm(
+            result,
             "end-to-end tok/s (spread) at concurrency",
             lambda cell: _with_spread(cell, "e2e_tok_s", "e2e_spread"),
         ),
-        *table("inter-token latency p50 / p99, ms", lambda cell: _quantiles(cell, "itl_ms")),
-        *table("time to first token p50 / p99, ms", lambda cell: _quantiles(cell, "ttft_ms")),
+        *_by_arm(
+            result,
+            "inter-token latency p50 / p99, ms",
+            lambda cell: _quantiles(cell, "itl_ms"),
+        ),
+        *_by_arm(
+            result,
+            "time to first token p50 / p99, ms",
+            lambda cell: _quantiles(cell, "ttft_ms"),
+        ),
     ]
 
 
-def _ratios(result: Mapping[str, Any], points: Sequence[str]) -> list[str]:
+def _decode_speed(result: Mapping[str, Any]) -> list[str]:
+    throughput = _by_arm(
+        result,
+        "decode tok/s (spread) at concurrency",
+        lambda cell: _with_spread(cell, "decode_tok_s", "spread"),
+    )
+    return [*throughput, *_ratios(result)]
+
+
+def _by_arm(
+    result: Mapping[str, Any], title: str, cell_text: Callable[[Mapping[str, Any]], str]
+) -> list[str]:
+    """A table of arms that have something to show; none where no arm has, as a run can go without
+    the latency pass."""
+    points = _points(result)
+    rows = [
+        [_NAMES.get(arm, arm), *(cell_text(cells.get(point, {})) for point in points)]
+        for arm, cells in result["arms"].items()
+    ]
+    held = [row for row in rows if set(row[1:]) != {_MISSING}]
+    return [markdown([title, *points], held)] if held else []
+
+
+def _points(result: Mapping[str, Any]) -> list[str]:
+    """Concurrencies, ascending."""
+    return sorted({point for cells in result["arms"].values() for point in cells}, key=int)
+
+
+def _ratios(result: Mapping[str, Any]) -> list[str]:
     """Of step times, from arms that were measured in turns; see `bars`."""
+    points = _points(result)
     kinds: dict[str, dict[str, str]] = {}
     for verdict in bars.judge(result):
         kind = verdict.bar.partition(" (")[0]
@@ -202,11 +220,12 @@ def _bursts(result: Mapping[str, Any]) -> list[str]:
 
 
 _RENDERERS: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "envelope": _envelope,
     "switch": _switch,
     "bursts": _bursts,
     "resume": _resume,
 }
-_BENCHMARKS = {"envelope", *_RENDERERS}
+_BRIEF: dict[str, Callable[[Mapping[str, Any]], list[str]]] = {"envelope": _decode_speed}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -267,7 +286,7 @@ def update(files: Sequence[Path], readme: Path, check: bool) -> bool:
     given = {path.name for path in files}
     for path in files:
         result = load(path)
-        if result["benchmark"] not in _BENCHMARKS:
+        if result["benchmark"] not in _RENDERERS:
             raise BenchmarkError(f"{path}: no table for benchmark {result['benchmark']!r}")
         with reading(path):
             texts = groups.setdefault(result["benchmark"], [])

@@ -266,12 +266,12 @@ def assert_books_balance(run: Run) -> None:
     """Each generated token is accounted for once, and the worker's counters agree."""
     assert run.steps, "no decode step ran"
     for result in run.results:
-        if result.finish_reason["type"] == "abort" and not result.output_ids:
-            # Given up while it waited, for which the engine answers with no tokens
-            # (managers/scheduler.py:3574), also where it had some before it was retracted.
-            continue
         kept = sum(step.kept.get(result.rid, 0) for step in run.steps)
         got = run.prefills.get(result.rid, 0) + kept
+        if got and result.finish_reason["type"] == "abort" and not result.output_ids:
+            # Retracted, and given up while it waited again, for which the engine answers without
+            # the tokens that it had (managers/scheduler.py:3574).
+            continue
         # A request may end inside what a speculative step accepted; the rest is dropped.
         last = next((s for s in reversed(run.steps) if result.rid in s.kept), None)
         spare = last.kept[result.rid] - 1 if last else 0

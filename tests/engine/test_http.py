@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from harness import Request
+from harness.arguments import EAGLE3, SPECSWITCH
 from harness.http_server import HttpServer
 from runs import run_plain
 
@@ -30,11 +31,8 @@ CONFIG = {
     "max_speculative_batch": 8,
 }
 ARGUMENTS = [
-    *("--model-path", str(tiny_pair.path("target"))),
-    *("--speculative-draft-model-path", str(tiny_pair.path("eagle3"))),
-    *("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3"),
-    *("--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
-    *("--speculative-worker", "specswitch"),
+    *EAGLE3,
+    *SPECSWITCH,
     *("--max-running-requests", "4", "--max-total-tokens", "4096", "--random-seed", "1"),
     *("--grammar-backend", "none", "--sleep-on-idle"),
 ]

@@ -93,39 +93,33 @@ def watch(driver: EngineDriver, notes: dict[str, Any]) -> None:
     scheduler, worker = driver.scheduler, driver.worker
     run_batch, begin_step = scheduler.run_batch, worker.begin_step
     notes["passages"] = []
-    after: list[Passage] = []
-    before: list[set[str]] = []
-    running: list[Any] = []
+    running: Any = None
+    passage = Passage()
+    # Requests of the speculative step before; None after anything else.
+    before: set[str] | None = None
 
     def watched_begin(*load: Any) -> Mode:
-        (batch,) = running
         # On a CPU a copy to the host is the tensor itself.
-        lengths = batch.seq_lens
-        after[-1].copied = batch.seq_lens_cpu is getattr(lengths, "plain", lengths)
+        lengths = running.seq_lens
+        passage.copied = running.seq_lens_cpu is getattr(lengths, "plain", lengths)
         return begin_step(*load)
 
     def watched_run(batch: Any) -> Any:
-        running[:] = [batch]
+        nonlocal running, passage, before
+        running = batch
         decodes = batch.forward_mode.is_decode()
         requests = {request.rid for request in batch.reqs}
-        if after and not decodes:
-            after.clear()
-        if not after:
-            after.append(Passage())
-        if decodes and before:
-            after[-1].quiet = requests == before[-1]
-            after[-1].left = requests < before[-1]
+        if decodes and before is not None:
+            passage.quiet = requests == before
+            passage.left = requests < before
         result = run_batch(batch)
-        if decodes and before:
-            notes["passages"].append(vars(after.pop()))
-        before.clear()
-        after.clear()
+        if decodes and before is not None:
+            notes["passages"].append(vars(passage))
+        before, passage = None, Passage()
         if decodes and worker.controller.mode is Mode.SPECULATE:
-            before.append(requests)
-            after.append(Passage())
-            asked = after[0].asked
-            batch.spec_info.verify_done = WatchedEvent(batch.spec_info.verify_done, asked)
-            batch.seq_lens = UnreadyLengths.of(batch.seq_lens, asked)
+            before = requests
+            batch.spec_info.verify_done = WatchedEvent(batch.spec_info.verify_done, passage.asked)
+            batch.seq_lens = UnreadyLengths.of(batch.seq_lens, passage.asked)
         return result
 
     worker.begin_step = watched_begin

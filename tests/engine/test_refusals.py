@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.arguments import EAGLE3, PAIR, SPECSWITCH, STEPS
 from harness.launcher import Outcome, command, launch_forked
 
 from specswitch import tiny_pair
 from specswitch.engine import compat
-
-PAIR = (
-    *("--model-path", str(tiny_pair.path("target"))),
-    *("--speculative-draft-model-path", str(tiny_pair.path("eagle3"))),
-)
-STEPS = ("--speculative-num-steps", "3", "--speculative-num-draft-tokens", "4")
-CHAIN = (*STEPS, "--speculative-eagle-topk", "1")
-EAGLE3 = (*PAIR, "--speculative-algorithm", "EAGLE3", *CHAIN)
-SPECSWITCH = ("--speculative-worker", "specswitch")
 
 
 def assert_refused(outcome: Outcome, *parts: str, lines: int = 1) -> None:

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import machine
 
 _HERE = Path(__file__).parent
 # The harness of the engine tests drives these servers too.
@@ -134,16 +134,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def _where() -> dict[str, Any]:
     """Devices, engine and command, for whoever repeats the run."""
-    import torch
-
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    details = machine.details(_device())
     return {
-        "gpu": ", ".join(names) if _device() == "cuda" else "CPU",
-        "engine": f"sglang {version('sglang')}",
-        "torch": torch.__version__,
+        "gpu": machine.device_name(_device(), _most_ranks()),
+        "engine": machine.engine_version(),
+        "torch": details["torch"],
         "command": shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": os.environ.get("BENCH_COMMIT"),
+        "commit": details["commit"],
     }
 
 

@@ -173,7 +173,8 @@ def test_strict_bars_fail_the_command(tmp_path: Path) -> None:
 def test_results_of_unlike_benchmarks_do_not_merge() -> None:
     files = {"a.json": {**HEADER, "arms": {}}, "b.json": {**HEADER, "benchmark": "switch"}}
     with pytest.raises(
-        BenchmarkError, match=r"a\.json is of benchmark envelope, b\.json of switch"
+        BenchmarkError,
+        match=r"a\.json and b\.json were made differently: benchmark \(envelope and switch\)",
     ):
         merge(files, envelope.summarise)
 

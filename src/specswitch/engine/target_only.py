@@ -40,18 +40,9 @@ class TargetOnlyDraftInput(_engine.EagleDraftInput):
         return self.topk_p is not None
 
     def prepare_for_decode(self, batch: ScheduleBatch) -> None:
-        """The engine's own preparation, with the lengths of the host mirror.
-
-        The engine reads ``batch.seq_lens`` at one place, to copy it to the host
-        (speculative/eagle_info_v2.py:174), and that copy waits for the device. While it prepares,
-        it is shown the mirror, for which the copy is free.
-        """
-        device_lengths = batch.seq_lens
-        batch.seq_lens = batch.seq_lens_cpu
-        try:
+        """The engine's own preparation, with the lengths of the host mirror."""
+        with compat.release().waits.host_lengths_shown(batch):
             super().prepare_for_decode(batch)
-        finally:
-            batch.seq_lens = device_lengths
 
 
 def run_step(

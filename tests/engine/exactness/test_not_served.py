@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+from harness.arguments import EAGLE3, SPECSWITCH
 from harness.launcher import launch_forked
-
-from specswitch import tiny_pair
 
 from .recorder import check
 from .verdicts import Verdict
 
 
 def test_a_server_with_adapters_is_refused_at_start_up() -> None:
-    outcome = launch_forked(
-        [
-            *("--model-path", str(tiny_pair.path("target"))),
-            *("--speculative-draft-model-path", str(tiny_pair.path("eagle3"))),
-            *("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3"),
-            *("--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
-            *("--speculative-worker", "specswitch"),
-            *("--enable-lora", "--lora-paths", "a=/nowhere"),
-        ]
-    )
+    outcome = launch_forked([*EAGLE3, *SPECSWITCH, "--enable-lora", "--lora-paths", "a=/nowhere"])
     assert outcome.exit_code == 1
     assert outcome.lines == ["specswitch: --enable-lora is not supported by specswitch: drop it"]
     check("lora", Verdict.REFUSED_AT_START)

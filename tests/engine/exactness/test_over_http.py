@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from harness import Request, Result
+from harness.arguments import EAGLE3, SPECSWITCH
 from harness.http_server import HttpServer
 from runs import run_plain
 
@@ -32,11 +33,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "every 7": {"mode": "auto", "set": {"policy.period": 7}},
 }
 ARGUMENTS = [
-    *("--model-path", str(tiny_pair.path("target"))),
-    *("--speculative-draft-model-path", str(tiny_pair.path("eagle3"))),
-    *("--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3"),
-    *("--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4"),
-    *("--speculative-worker", "specswitch"),
+    *EAGLE3,
+    *SPECSWITCH,
     *("--max-running-requests", "12", "--max-total-tokens", "8192", "--random-seed", "1"),
     *("--grammar-backend", "none", "--dtype", "float32"),
 ]

@@ -12,6 +12,8 @@ slots are allocated from what the host knows (speculative/eagle_info_v2.py:127).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,19 +57,17 @@ def read_lengths_late() -> None:
             filter_now(self, chunked_req_to_exclude, keep_indices, **kwargs)
 
     def prepare_for_decode(self: EagleDraftInput, batch: ScheduleBatch) -> None:
-        """The engine's own, shown the host's old lengths in place of those that are being computed.
-
-        It copies the lengths to the host last of all (174) and uses them for nothing else.
-        """
+        """The engine's own, shown the host's old lengths in place of those that are being computed,
+        and no verification to wait for."""
         if not _can_postpone(batch):
             prepare(self, batch)
             return
-        verification, lengths = self.verify_done, batch.seq_lens
-        self.verify_done, batch.seq_lens = None, batch.seq_lens_cpu
+        verification, self.verify_done = self.verify_done, None
         try:
-            prepare(self, batch)
+            with host_lengths_shown(batch):
+                prepare(self, batch)
         finally:
-            self.verify_done, batch.seq_lens = verification, lengths
+            self.verify_done = verification
         # Not before: the preparation copies to the device, and each copy waits for this stream.
         verification.wait()
         setattr(batch, _LENGTHS_DUE, True)
@@ -83,6 +83,22 @@ def read_lengths_late() -> None:
     ScheduleBatch.filter_batch = filter_batch
     EagleDraftInputV2Mixin.prepare_for_decode = prepare_for_decode
     ScheduleBatch.get_model_worker_batch = get_model_worker_batch
+
+
+@contextmanager
+def host_lengths_shown(batch: ScheduleBatch) -> Iterator[None]:
+    """While ``prepare_for_decode`` runs, ``batch.seq_lens`` is the host's own tensor.
+
+    The engine reads the lengths at one place there, to copy them to the host
+    (speculative/eagle_info_v2.py:174), and that copy waits for the device. Of a tensor of the host
+    it is free.
+    """
+    device_lengths = batch.seq_lens
+    batch.seq_lens = batch.seq_lens_cpu
+    try:
+        yield
+    finally:
+        batch.seq_lens = device_lengths
 
 
 def _can_postpone(batch: ScheduleBatch) -> bool:
